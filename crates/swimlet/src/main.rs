@@ -1,0 +1,2 @@
+//! swimlet.
+fn main() {}
