@@ -1,0 +1,189 @@
+//! One attempt to write one condition.
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use swimlet_verdict::{Decision, ReadyCondition, WriteOutcome};
+
+use super::{CALL_TIMEOUT, WriterContext};
+use crate::FIELD_MANAGER;
+use crate::events::Note;
+use crate::fault::{self, Fault};
+use crate::mode::Mode;
+use crate::node::{ConditionView, NodeView, micros};
+
+/// Longest message of a condition, in characters: enough for every witness that is named, short
+/// enough for `kubectl describe`.
+const MESSAGE_CHARS_MAX: usize = 1024;
+
+/// What is written.
+struct Unknown {
+    reason: &'static str,
+    message: String,
+    transition: Time,
+}
+
+/// Reads the Node afresh, makes sure that it is as the judge saw it, and writes.
+///
+/// `Ok(Failed)` means that we may not write now; a fault means that the server did not let us.
+pub(super) async fn attempt(
+    context: &WriterContext,
+    decision: &Decision,
+) -> Result<WriteOutcome, Fault> {
+    let Some(reason) = decision.verdict.reason() else {
+        return Ok(WriteOutcome::Superseded);
+    };
+    if !context.authority.may_act() {
+        return Ok(WriteOutcome::Failed);
+    }
+    let name = decision.node.name.as_str();
+    let view = match fault::timed(CALL_TIMEOUT, context.api.get(name)).await {
+        Ok(view) => view,
+        Err(Fault::NotFound) => return Ok(WriteOutcome::Gone),
+        Err(fault) => return Err(fault),
+    };
+    if let Some(outcome) = overtaken(&view, decision) {
+        return Ok(outcome);
+    }
+    let unknown = Unknown::new(reason, &decision.evidence.summary());
+    if context.mode == Mode::Observe {
+        tracing::info!(
+            node = name,
+            episode = decision.episode,
+            "observe: would set Ready=Unknown, reason {reason}: {}",
+            unknown.message,
+        );
+        context
+            .events
+            .node(&decision.node, Note::would_write(reason, &unknown.message));
+        return Ok(WriteOutcome::WouldWrite);
+    }
+    // The read took time; the lease may have run out meanwhile.
+    if !context.authority.may_act() {
+        return Ok(WriteOutcome::Failed);
+    }
+    write(context, decision, &view, &unknown).await
+}
+
+/// What a fresh read says against writing: anything newer than what the judge saw.
+fn overtaken(view: &NodeView, decision: &Decision) -> Option<WriteOutcome> {
+    if view.metadata.uid.as_deref() != Some(decision.node.uid.as_str()) {
+        return Some(WriteOutcome::Gone);
+    }
+    let same = match (view.ready(), &decision.evidence.ready) {
+        (Some(now), Some(then)) => is_as_seen(now, then),
+        // Without a Ready condition the Node is in its startup grace: not ours to write.
+        _ => false,
+    };
+    (!same).then_some(WriteOutcome::Superseded)
+}
+
+/// Whether the condition is the one that the judge saw, and not Unknown already. Status and
+/// heartbeat count: what else changes on a Node says nothing about its kubelet.
+fn is_as_seen(now: &ConditionView, then: &ReadyCondition) -> bool {
+    let now = now.ready();
+    now.status == then.status
+        && now.heartbeat == then.heartbeat
+        && now.status != swimlet_verdict::ReadyStatus::Unknown
+}
+
+async fn write(
+    context: &WriterContext,
+    decision: &Decision,
+    view: &NodeView,
+    unknown: &Unknown,
+) -> Result<WriteOutcome, Fault> {
+    let name = decision.node.name.as_str();
+    let patch = Patch::Strategic(unknown.patch(decision, view));
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patched = context.api.patch_status(name, &params, &patch);
+    match fault::timed(CALL_TIMEOUT, patched).await {
+        Ok(_) => {}
+        Err(Fault::Conflict) => return Ok(WriteOutcome::Conflict),
+        Err(Fault::NotFound) => return Ok(WriteOutcome::Gone),
+        Err(fault) if fault.leaves_doubt() && stands(context, decision, unknown).await => {
+            tracing::warn!(
+                node = name,
+                "written, although the call ended in doubt: {fault}"
+            );
+        }
+        Err(fault) => return Err(fault),
+    }
+    tracing::warn!(
+        node = name,
+        episode = decision.episode,
+        "Ready=Unknown written, reason {}: {}",
+        unknown.reason,
+        unknown.message,
+    );
+    context
+        .fallen
+        .fell(&decision.node, micros(Some(&unknown.transition)));
+    context.events.node(
+        &decision.node,
+        Note::written(unknown.reason, &unknown.message),
+    );
+    Ok(WriteOutcome::Written)
+}
+
+/// Whether what we wrote stands on the Node, to the letter.
+async fn stands(context: &WriterContext, decision: &Decision, unknown: &Unknown) -> bool {
+    let read = context.api.get(decision.node.name.as_str());
+    let Ok(view) = fault::timed(CALL_TIMEOUT, read).await else {
+        return false;
+    };
+    view.metadata.uid.as_deref() == Some(decision.node.uid.as_str())
+        && view.ready().is_some_and(|ready| unknown.is(ready))
+}
+
+impl Unknown {
+    fn new(reason: &'static str, message: &str) -> Self {
+        let now = Timestamp::now();
+        Self {
+            reason,
+            message: message.chars().take(MESSAGE_CHARS_MAX).collect(),
+            // The API keeps whole seconds; rounded down, so that it never lies ahead.
+            transition: Time(
+                now.round(
+                    jiff::TimestampRound::new()
+                        .smallest(Unit::Second)
+                        .mode(jiff::RoundMode::Floor),
+                )
+                .unwrap_or(now),
+            ),
+        }
+    }
+
+    /// The patch: one condition, merged by its `type`, under the preconditions that the Node is
+    /// the same object in the same version. `lastHeartbeatTime` is the kubelet's and is not
+    /// named, so that the merge keeps it: any change of it would restart the in-tree
+    /// controller's clock.
+    fn patch(&self, decision: &Decision, view: &NodeView) -> Value {
+        json!({
+            "metadata": {
+                "uid": decision.node.uid.as_str(),
+                "resourceVersion": view.version(),
+            },
+            "status": {
+                "conditions": [{
+                    "type": "Ready",
+                    "status": "Unknown",
+                    "reason": self.reason,
+                    "message": self.message,
+                    "lastTransitionTime": self.transition,
+                }],
+            },
+        })
+    }
+
+    fn is(&self, ready: &ConditionView) -> bool {
+        ready.status == "Unknown"
+            && ready.reason == self.reason
+            && ready.message == self.message
+            && ready.last_transition_time.as_ref() == Some(&self.transition)
+    }
+}
