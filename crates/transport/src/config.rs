@@ -17,9 +17,9 @@ pub struct Config {
     /// UDP addresses to bind, one socket each; one of either family for a
     /// dual-stack host. An IPv6 socket takes no IPv4.
     pub listen: Vec<SocketAddr>,
-    /// Secret from which the stateless-reset key and the connection-id key are
-    /// derived. Kept over restarts, it lets peers notice a restart in one round
-    /// trip instead of after the idle timeout; so keep it in the state directory.
+    /// Secret from which the stateless-reset key is derived. Kept over restarts,
+    /// it lets peers notice a restart in one round trip instead of after the idle
+    /// timeout; so keep it in the state directory, and each member its own.
     pub reset_seed: [u8; 32],
     /// Most links; default 4,096: a member has about 20, an aggregator of a
     /// 5,000-node cluster a third of its agents and some room.

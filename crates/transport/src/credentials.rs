@@ -192,10 +192,12 @@ impl Snapshot {
 
         let mut roots = RootCertStore::empty();
         for authority in certificates("CA bundle", &pem.authorities)? {
-            roots.add(authority).map_err(|error| CredentialsError::Pem {
-                what: "CA bundle",
-                reason: error.to_string(),
-            })?;
+            roots
+                .add(authority)
+                .map_err(|error| CredentialsError::Pem {
+                    what: "CA bundle",
+                    reason: error.to_string(),
+                })?;
         }
         let roots = Arc::new(roots);
         let client_verifier =

@@ -9,15 +9,25 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`ca`] | an issuing authority, for demos, tests and enrolment |
+//! | [`check`] | what a host's kubelet port, healthz port or any TCP port answers |
 //! | [`credentials`] | certificates from files, read anew while running |
 
+mod accept;
 pub mod ca;
-
+pub mod check;
 mod config;
 pub mod credentials;
+mod dial;
+mod endpoint;
 mod event;
+mod link;
+mod pool;
+mod shared;
+mod socket;
 mod stats;
+mod sync;
 mod tls;
+mod transport;
 
 pub use config::{Config, StartError};
 pub use credentials::{Credentials, CredentialsError};
@@ -25,3 +35,4 @@ pub use event::{
     DialError, Event, EventReceiver, JoinError, LinkLoss, Refusal, RefusedReason, SendError,
 };
 pub use stats::Stats;
+pub use transport::Transport;

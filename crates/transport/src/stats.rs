@@ -56,8 +56,6 @@ counters! {
     udp_garbage,
     /// UDP payloads longer than any member sends.
     udp_oversized,
-    /// UDP payloads dropped because segments of one burst exceeded their queue.
-    udp_burst_dropped,
     /// Incoming handshakes that were begun.
     handshakes_accepted,
     /// Incoming handshakes sent back to prove their address.
@@ -76,6 +74,10 @@ counters! {
     dials_failed,
     /// Dials refused because too many were waiting.
     dials_queue_full,
+    /// Dials that a busy peer put off, and that were tried again.
+    dials_put_off,
+    /// Events about strangers, and dials over the limit, not told: queue full.
+    events_dropped_queue_full,
     /// Links that came up.
     links_up,
     /// Links that went down.

@@ -174,10 +174,9 @@ impl PeerVerifier {
             .and_then(|()| self.name(leaf));
         let answer = match &verdict {
             Ok(_) => Ok(()),
-            Err(refusal) => Err(CertificateError::Other(OtherError(Arc::new(
-                refusal.clone(),
-            )))
-            .into()),
+            Err(refusal) => {
+                Err(CertificateError::Other(OtherError(Arc::new(refusal.clone()))).into())
+            }
         };
         // A handshake verifies one certificate, so the slot is empty.
         let _ = self.outcome.set(verdict);
