@@ -257,7 +257,12 @@ impl Host {
             Direction::In => "iifname",
             Direction::Out => "oifname",
         };
-        let rule = format!("{interface} != \"lo\" numgen random mod 100 < {percent} drop");
+        // nft takes no chance of 100 in 100.
+        let chance = match percent {
+            ..100 => format!("numgen random mod 100 < {percent} "),
+            100.. => String::new(),
+        };
+        let rule = format!("{interface} != \"lo\" {chance}drop");
         self.add_rules(&[(direction, rule)])
     }
 

@@ -22,7 +22,10 @@ pub(crate) struct Workdir {
     path: PathBuf,
     id: String,
     traces: Mutex<Traces>,
+    /// How many files were written, for names of their own while unfinished.
+    writes: AtomicU32,
     keep: AtomicBool,
+    cleaned: AtomicBool,
 }
 
 /// What must be removed from the machine if the test process dies before it
@@ -59,6 +62,8 @@ impl Workdir {
                 owner: Some(owner),
                 ..Traces::default()
             }),
+            writes: AtomicU32::new(0),
+            cleaned: AtomicBool::new(false),
             keep: AtomicBool::new(std::env::var_os("SWIMLET_RIG_KEEP").is_some()),
         };
         workdir.change(|_| ())?;
@@ -81,10 +86,15 @@ impl Workdir {
         Ok(path)
     }
 
-    /// Writes a file inside and returns its path.
+    /// Writes a file inside and returns its path. A reader sees the old content
+    /// or the new one, never half of it.
     pub(crate) fn file(&self, name: &str, content: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let new = self.path.join(format!("{name}.{number}.new"));
+        fs::write(&new, content)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
@@ -107,12 +117,16 @@ impl Workdir {
         self.keep.store(true, Ordering::Relaxed);
     }
 
-    /// Removes the namespaces and, unless a failed test wants its logs, the folder.
+    /// Removes the namespaces and, unless a failed test wants its logs, the
+    /// folder. Done once; dropping does it if nobody has.
     #[expect(
         clippy::print_stderr,
         reason = "a failed test must say where its logs are"
     )]
     pub(crate) fn clean(&self) {
+        if self.cleaned.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
         traces.remove_namespaces();
         if std::thread::panicking() || self.keep.load(Ordering::Relaxed) {
@@ -128,12 +142,14 @@ impl Workdir {
     fn change(&self, change: impl FnOnce(&mut Traces)) -> Result<()> {
         let mut traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut traces);
-        let text = serde_json::to_string(&*traces)?;
-        // Renamed into place: a killed writer leaves the old list or the new one.
-        let new = self.path.join("traces.new");
-        fs::write(&new, text)
-            .and_then(|()| fs::rename(&new, self.path.join("traces.json")))
-            .with_context(|| format!("cannot write the traces of {}", self.path.display()))
+        self.file("traces.json", &serde_json::to_string(&*traces)?)?;
+        Ok(())
+    }
+}
+
+impl Drop for Workdir {
+    fn drop(&mut self) {
+        self.clean();
     }
 }
 
