@@ -34,7 +34,7 @@
 //! - Objects are decoded as the types of `k8s-openapi` (1.33): fields that are newer are dropped, and the validation is
 //!   that of Leases, Events, names and metadata only. There is no defaulting beyond a new Pod's status (always
 //!   `BestEffort`), and no `generation`.
-//! - Namespaces of events in the older API are checked, label and annotation syntax is not.
+//! - The syntax of labels and annotations is not checked, nor which fields of a Node or a Pod may change.
 //! - A request is cancelled when its client hangs up while it is held by a [`Hold`]; the real server would carry on.
 //! - No controllers: no taints, no endpoint slices, no evictions.
 
