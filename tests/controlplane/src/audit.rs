@@ -153,3 +153,6 @@ impl TryFrom<Line> for AuditEvent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -277,3 +277,6 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
         .map_err(|_| io::Error::other("the thread that spawns processes has died"))?;
     child.recv().map_err(gone)?
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use swimlet_rig::{ControlPlane, Direction, Host, Node, NodeSpec, Options, User, eventually};
 use tokio::net::TcpStream;
@@ -231,6 +231,18 @@ async fn a_dead_host_is_silent_and_a_living_one_refuses() {
     .await
     .unwrap();
 
+    b.suspend().unwrap();
+    assert_eq!(port(b.address(), kubelet).await, Port::Silent);
+    assert!(b.kubelet().is_running());
+    b.resume().unwrap();
+    eventually(
+        DEADLINE,
+        "the kubelet to answer after a suspension",
+        async || Ok((port(b.address(), kubelet).await == Port::Accepts).then_some(())),
+    )
+    .await
+    .unwrap();
+
     let sleeper = b
         .spawn("sleeper", Command::new("sleep").arg("1000"))
         .unwrap();
@@ -238,7 +250,33 @@ async fn a_dead_host_is_silent_and_a_living_one_refuses() {
     assert!(!sleeper.is_running());
     assert!(!b.kubelet().is_running());
     assert_eq!(port(b.address(), kubelet).await, Port::Silent);
-    drop(control_plane);
+    controllers_taint(&control_plane, b).await;
+}
+
+/// The controllers are there and look: a node whose Ready is Unknown is tainted.
+async fn controllers_taint(control_plane: &ControlPlane, node: &Node) {
+    let nodes: Api<ApiNode> = Api::all(control_plane.client(&User::Admin).await.unwrap());
+    let unknown = Patch::Strategic(json!({
+        "status": { "conditions": [{ "type": "Ready", "status": "Unknown", "reason": "Test" }] },
+    }));
+    let params = PatchParams::default();
+    nodes
+        .patch_status(node.name(), &params, &unknown)
+        .await
+        .unwrap();
+    eventually(DEADLINE, "the unreachable:NoExecute taint", async || {
+        let taints = nodes
+            .get(node.name())
+            .await?
+            .spec
+            .and_then(|spec| spec.taints);
+        let found = taints.unwrap_or_default().into_iter().any(|taint| {
+            taint.key == "node.kubernetes.io/unreachable" && taint.effect == "NoExecute"
+        });
+        Ok(found.then_some(()))
+    })
+    .await
+    .unwrap();
 }
 
 /// Guards the network's faults: each does what it says, and heals.
