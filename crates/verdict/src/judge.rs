@@ -1,36 +1,134 @@
-//! The judge.
+//! The judge: one door in, one door out.
+//!
+//! [`Judge::handle`] takes news and, when it is time, looks at every open case;
+//! [`Judge::poll`] gives what follows. The parts: [`mesh`] takes what members say,
+//! [`news`] what the API server says, [`rounds`] asks verifiers and takes their
+//! answers, [`settle`] decides, [`pulse`] keeps the time, the brakes and the sweep.
 
-use std::collections::VecDeque;
+mod mesh;
+mod news;
+mod pulse;
+mod rounds;
+mod settle;
 
-use swimlet_protocol::{Moment, NodeName};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use swimlet_protocol::{MemberKey, Moment, NodeName};
+
+use crate::assess::View;
 use crate::config::Config;
-use crate::input::Input;
-use crate::output::{Brakes, Output};
+use crate::constants::OUTPUTS_MAX;
+use crate::input::{ApiHealth, Input, SeenShare, WatchHealth};
+use crate::output::{Brake, Brakes, Notice, Output};
 use crate::standing::{Standing, Stats};
+use crate::state::Node;
+use crate::world::{Aggregator, Census, World};
 
 /// Turns evidence about nodes into decisions; see the crate's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Judge {
     config: Config,
+    started: Moment,
     now: Moment,
+    world: World,
+    census: Census,
+    /// Lease reads in flight, so that their bound costs no count.
+    lease_reads: usize,
+    asks: rounds::Asks,
+    round_id: u32,
+    next_episode: u64,
+
+    leader: bool,
+    paused: bool,
+    listed: bool,
+    watch: WatchHealth,
+    api: ApiHealth,
+    /// No write before this: a new leader, or an API server just back, is watched
+    /// for one full detection first.
+    write_from: Moment,
+    api_floor: Moment,
+
+    /// Brakes that are on, for saying once that they went on or off.
+    brakes_on: BTreeSet<Brake>,
+    covered_by_none: bool,
+    api_fails_for_many: bool,
+    minority_since: Option<Moment>,
+    stands_aside: StandsAside,
+    peer_views: BTreeMap<MemberKey, (SeenShare, Moment)>,
+
+    taken_back: VecDeque<(Moment, NodeName)>,
+    refuted: BTreeMap<MemberKey, Refuted>,
+
+    last_tick: Moment,
+    next_tick: Moment,
+    next_sweep: Moment,
     outputs: VecDeque<Output>,
+    stats: Stats,
+}
+
+/// Whether this aggregator leaves the Lease to others.
+#[derive(Clone, Copy, Debug, Default)]
+struct StandsAside {
+    /// It made way because it saw no other aggregator; once per minority.
+    isolated_at: Option<Moment>,
+    /// When it last said so.
+    told_at: Option<Moment>,
+}
+
+/// How often an accuser's word was refuted at once by an answer.
+#[derive(Clone, Copy, Debug)]
+struct Refuted {
+    count: u32,
+    since: Moment,
 }
 
 impl Judge {
     /// A judge that knows nothing yet.
     #[must_use]
     pub fn new(now: Moment, config: Config) -> Self {
+        let mut world = World::default();
+        world.aggregators.insert(config.me, Aggregator::default());
         Self {
             config,
+            started: now,
             now,
+            world,
+            census: Census::default(),
+            lease_reads: 0,
+            asks: rounds::Asks::default(),
+            round_id: 0,
+            next_episode: 1,
+            leader: false,
+            paused: false,
+            listed: false,
+            watch: WatchHealth::Stale,
+            api: ApiHealth::Working,
+            write_from: now,
+            api_floor: now,
+            brakes_on: BTreeSet::new(),
+            covered_by_none: false,
+            api_fails_for_many: false,
+            minority_since: None,
+            stands_aside: StandsAside::default(),
+            peer_views: BTreeMap::new(),
+            taken_back: VecDeque::new(),
+            refuted: BTreeMap::new(),
+            last_tick: now,
+            next_tick: now,
+            next_sweep: now,
             outputs: VecDeque::new(),
+            stats: Stats::default(),
         }
     }
 
-    /// Takes one piece of news.
-    pub fn handle(&mut self, now: Moment, _input: Input) {
-        self.now = now;
+    /// Takes one piece of news. `now` must not run backwards; if it does, the
+    /// latest moment seen counts.
+    pub fn handle(&mut self, now: Moment, input: Input) {
+        self.now = self.now.max(now);
+        self.take(input);
+        if self.now >= self.next_tick {
+            self.tick();
+        }
     }
 
     /// The next thing to be done, if any. Drain it after each [`Self::handle`].
@@ -41,35 +139,152 @@ impl Judge {
     /// When to feed [`Input::Wake`] at the latest.
     #[must_use]
     pub fn next_wake(&self) -> Option<Moment> {
-        Some(self.now + self.config.profile.round_interval())
+        Some(self.next_tick)
     }
 
     /// Where a node stands.
     #[must_use]
-    pub fn standing(&self, _node: &NodeName) -> Option<Standing> {
-        None
+    pub fn standing(&self, node: &NodeName) -> Option<Standing> {
+        self.world.nodes.get(node).map(|node| self.stand(node))
     }
 
     /// Where every node stands, by name.
     pub fn standings(&self) -> impl Iterator<Item = Standing> {
-        std::iter::empty()
+        self.world.nodes.values().map(|node| self.stand(node))
     }
 
-    /// Which brakes are on, and why.
+    /// Which brakes are on, and on what figures, as of the last look.
     #[must_use]
     pub fn brakes(&self) -> Brakes {
-        Brakes::default()
+        Brakes {
+            minority: self.brakes_on.contains(&Brake::Minority),
+            share: self.brakes_on.contains(&Brake::Share),
+            graded: self.brakes_on.contains(&Brake::Graded),
+            covered_by_none: self.brakes_on.contains(&Brake::CoveredByNone),
+            paused: self.paused,
+            seen: self.census.seen,
+            unknown: self.census.unknown,
+            monitored: self.census.monitored,
+            fell: self.census.fell,
+        }
     }
 
-    /// Whether this aggregator may stand for election.
+    /// What share of the nodes this aggregator sees alive: what to tell the others.
     #[must_use]
-    pub fn may_stand(&self) -> bool {
-        true
+    pub fn seen(&self) -> SeenShare {
+        self.census.seen
     }
 
     /// What was counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        Stats {
+            nodes: self.world.nodes.len(),
+            open_cases: self.census.open,
+            asks_open: self.asks.len(),
+            ..self.stats
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Node(seen) => self.node_seen(seen),
+            Input::NodeGone(node) => self.node_gone(&node),
+            Input::NodesListed => self.nodes_listed(),
+            Input::NodeWatch(health) => self.watch_health(health),
+            Input::Claim {
+                accuser,
+                subject,
+                finding,
+                age,
+                health,
+            } => self.claim(accuser, subject, finding, age, health),
+            Input::Report {
+                node,
+                age,
+                kubelet_healthz,
+                kubelet_port,
+                api,
+            } => self.report(node, age, kubelet_healthz, kubelet_port, api),
+            Input::Heard { node, age } => self.heard(node, age),
+            Input::Member {
+                key,
+                change,
+                aggregator,
+                host,
+                heard_age,
+            } => self.member(key, change, aggregator, host, heard_age),
+            Input::Observers { subject, observers } => self.observers(subject, observers),
+            Input::Verified {
+                verifier,
+                round,
+                health,
+                answers,
+            } => self.verified(verifier, round, health, &answers),
+            Input::Lease { node, read } => self.lease(&node, read),
+            Input::Api(health) => self.api_health(health),
+            Input::Leadership(leads) => self.leadership(leads),
+            Input::Paused(paused) => self.paused = paused,
+            Input::Written {
+                node,
+                episode,
+                outcome,
+            } => self.written(&node, episode, outcome),
+            Input::PeerView { aggregator, seen } => self.peer_view(aggregator, seen),
+            Input::Wake => {}
+        }
+    }
+
+    fn stand(&self, node: &Node) -> Standing {
+        let found = self.view().assess(node);
+        Standing {
+            node: node.seen.node.clone(),
+            key: node.seen.key,
+            verdict: node.said.verdict,
+            rule: node.said.rule,
+            since: node.said.since,
+            suspected: node.suspicion.is_some(),
+            accusers: node
+                .suspicion
+                .as_ref()
+                .map_or(0, crate::suspicion::Suspicion::accusers_len),
+            heard: node.agent.heard,
+            summary: found.map_or_else(
+                || "Accused; not yet verified.".to_owned(),
+                |found| found.evidence.summary(),
+            ),
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            now: self.now,
+            profile: self.config.profile,
+            world: &self.world,
+            census: &self.census,
+            taken_back_lately: self.taken_back_lately(),
+            api_floor: self.api_floor,
+        }
+    }
+
+    /// Queues an output; whether there was room.
+    fn put(&mut self, output: Output) -> bool {
+        let room = self.outputs.len() < OUTPUTS_MAX;
+        if room {
+            self.outputs.push_back(output);
+        } else {
+            self.stats.outputs_overflow += 1;
+        }
+        room
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.put(Output::Notice(notice));
+    }
+
+    /// News that may settle something: look soon.
+    fn hurry(&mut self) {
+        let soonest = self.last_tick + crate::constants::TICK_MIN;
+        self.next_tick = self.next_tick.min(soonest.max(self.now));
     }
 }

@@ -4,16 +4,21 @@
 //! takes news, `poll()` gives what follows from it, and `next_wake()` says when to
 //! come back without news.
 
+mod assess;
 pub mod config;
 pub mod constants;
 pub mod evidence;
+mod heartbeat;
 pub mod input;
 pub mod judge;
 pub mod node;
 pub mod output;
 pub mod standing;
+mod state;
+mod suspicion;
 pub mod table;
 pub mod verdict;
+mod world;
 
 pub use config::{Config, Percent, Profile};
 pub use evidence::{Evidence, Weakness, Witness};
@@ -26,3 +31,6 @@ pub use node::{Lifecycle, NodeRef, NodeSeen, NodeUid, ReadyCondition, ReadyStatu
 pub use output::{Ask, Brake, Brakes, Decision, Notice, Output, StepDownReason};
 pub use standing::{Standing, Stats};
 pub use verdict::{Rule, Verdict};
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,12 @@ pub struct Stats {
     pub nodes_overflow: u64,
     /// Members beyond the bound.
     pub members_overflow: u64,
+    /// Outputs that found no room and are decided again later.
+    pub outputs_overflow: u64,
+    /// Lease reads put off because too many were in flight.
+    pub lease_reads_put_off: u64,
+    /// Decisions whose outcome was never told.
+    pub outcomes_lost: u64,
     /// Episodes opened by a written verdict.
     pub episodes: u64,
     /// Decisions with a verdict that is written.

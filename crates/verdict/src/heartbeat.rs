@@ -1,0 +1,192 @@
+//! A node's heartbeats: its Lease, read live, and what its kubelet wrote to the Node.
+//!
+//! Times on Leases and conditions are the node's clock. They are compared for
+//! change only; *when* something changed is when we saw it.
+
+use std::time::Duration;
+
+use swimlet_protocol::Moment;
+
+use crate::constants::{
+    LEASE_DURATION_DEFAULT, LEASE_FRESH, LEASE_JITTERED_PERCENT, LEASE_READ_TIMEOUT,
+    LEASE_RENEWALS_PER_DURATION, LEASE_RETRY, SILENT_PERIODS, STATUS_REPORT_PERIOD,
+};
+use crate::input::LeaseRead;
+use crate::table::Heartbeats;
+
+/// What is known of one node's heartbeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeartbeatTrack {
+    lease: Lease,
+    /// When the Lease was first seen as it is, by an unbroken series of reads.
+    lease_still_since: Option<Moment>,
+    /// The last read that succeeded: when it was asked for, and when answered.
+    read: Option<(Moment, Moment)>,
+    /// The read in flight: when it was asked for.
+    asked: Option<Moment>,
+    failed: Option<Moment>,
+    /// The last heartbeat seen, of whatever kind.
+    moved: Option<Moment>,
+    /// Since when an unbroken Node watch has shown no status report.
+    status_still_since: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    Unread,
+    Absent,
+    Seen { fingerprint: u64, period: Duration },
+}
+
+impl HeartbeatTrack {
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            lease: Lease::Unread,
+            lease_still_since: None,
+            read: None,
+            asked: None,
+            failed: None,
+            moved: None,
+            status_still_since: now,
+        }
+    }
+
+    /// A new case: what the Lease said before is no measure for it, because the
+    /// change since may be older than the case.
+    pub(crate) fn begin(&mut self) {
+        self.lease = Lease::Unread;
+        self.lease_still_since = None;
+        self.read = None;
+        self.failed = None;
+    }
+
+    /// Our own reads, or the watch, were broken: silence starts anew.
+    pub(crate) fn interrupted(&mut self, now: Moment) {
+        self.lease_still_since = None;
+        self.read = None;
+        self.status_still_since = now;
+    }
+
+    /// The kubelet wrote the Node.
+    pub(crate) fn status_written(&mut self, now: Moment) {
+        self.moved = Some(now);
+        self.status_still_since = now;
+        if self.lease_still_since.is_some() {
+            self.lease_still_since = Some(now);
+        }
+    }
+
+    pub(crate) fn ask(&mut self, now: Moment) {
+        self.asked = Some(now);
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Gives up a read that was never answered; whether it did.
+    pub(crate) fn expire(&mut self, now: Moment) -> bool {
+        let lost = self
+            .asked
+            .is_some_and(|asked| now.since(asked) >= LEASE_READ_TIMEOUT);
+        if lost {
+            self.asked = None;
+            self.failed = Some(now);
+        }
+        lost
+    }
+
+    pub(crate) fn lease_read(&mut self, now: Moment, read: LeaseRead) {
+        let asked = self.asked.take().unwrap_or(now);
+        match read {
+            LeaseRead::Failed => {
+                self.failed = Some(now);
+                return;
+            }
+            LeaseRead::None => {
+                if self.lease != Lease::Absent {
+                    self.lease_still_since = None;
+                }
+                self.lease = Lease::Absent;
+            }
+            LeaseRead::Renewed {
+                fingerprint,
+                duration,
+            } => {
+                if let Lease::Seen {
+                    fingerprint: before,
+                    ..
+                } = self.lease
+                    && before != fingerprint
+                {
+                    self.moved = Some(now);
+                    self.lease_still_since = None;
+                }
+                let period =
+                    duration.unwrap_or(LEASE_DURATION_DEFAULT) / LEASE_RENEWALS_PER_DURATION;
+                self.lease = Lease::Seen {
+                    fingerprint,
+                    period,
+                };
+            }
+        }
+        self.failed = None;
+        self.read = Some((asked, now));
+        self.lease_still_since.get_or_insert(now);
+    }
+
+    /// The table's column, for evidence that began at `began`.
+    pub(crate) fn column(&self, began: Moment) -> Heartbeats {
+        if self.moved.is_some_and(|moved| moved > began) {
+            return Heartbeats::Moving;
+        }
+        match self.lease {
+            Lease::Unread | Lease::Seen { .. } => Heartbeats::Silent,
+            Lease::Absent => Heartbeats::None,
+        }
+    }
+
+    /// The last heartbeat seen.
+    pub(crate) fn moved(&self) -> Option<Moment> {
+        self.moved
+    }
+
+    /// For how long the heartbeats were watched without a break and did not move.
+    pub(crate) fn silent_for(&self, now: Moment) -> Duration {
+        match (self.lease, self.lease_still_since, self.read) {
+            (Lease::Seen { .. }, Some(since), Some((asked, _))) => asked.since(since),
+            (Lease::Absent, Some(_), Some(_)) => now.since(self.status_still_since),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether they have been silent for two observed periods.
+    pub(crate) fn silent_long(&self, now: Moment) -> bool {
+        let silent = self.silent_for(now);
+        !silent.is_zero() && silent >= self.two_periods()
+    }
+
+    /// Whether the Lease was read recently enough for a decision.
+    pub(crate) fn fresh(&self, now: Moment) -> bool {
+        self.read
+            .is_some_and(|(asked, _)| now.since(asked) <= LEASE_FRESH)
+    }
+
+    /// Whether it is time to read it, if it is to be read every `interval`.
+    pub(crate) fn due(&self, now: Moment, interval: Duration) -> bool {
+        if self.in_flight() || self.failed.is_some_and(|at| now.since(at) < LEASE_RETRY) {
+            return false;
+        }
+        self.read
+            .is_none_or(|(asked, _)| now.since(asked) >= interval)
+    }
+
+    fn two_periods(&self) -> Duration {
+        let period = match self.lease {
+            Lease::Seen { period, .. } => period * LEASE_JITTERED_PERCENT / 100,
+            Lease::Absent => STATUS_REPORT_PERIOD,
+            Lease::Unread => LEASE_DURATION_DEFAULT / LEASE_RENEWALS_PER_DURATION,
+        };
+        period * SILENT_PERIODS
+    }
+}
