@@ -24,7 +24,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::shared::lock;
 use crate::tls;
 
-/// Longest part of an HTTP answer that is read: the status line is all that counts.
+/// Bytes of an answer that decide: `HTTP/1.1 200`.
+const STATUS_BYTES: usize = 12;
+/// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 512;
 /// The server name sent to a kubelet. Its certificate is judged here, whatever it names.
 const KUBELET_SERVER_NAME: &str = "kubelet.swimlet.internal";
@@ -47,11 +49,12 @@ const KUBELET_SERVER_NAME: &str = "kubelet.swimlet.internal";
 /// the host, so they are silence. `names_node` says that the certificate names
 /// `node` (as `system:node:NAME` in the common name, or as a DNS name or address)
 /// and that the server holds its key.
-pub async fn kubelet_port(
+pub async fn kubelet_port<'a>(
     address: SocketAddr,
-    node: Option<&NodeName>,
+    node: impl Into<Option<&'a NodeName>>,
     limit: Duration,
 ) -> PortAnswer {
+    let node = node.into();
     let mut connected = false;
     let tried = async {
         let stream = match TcpStream::connect(address).await {
@@ -188,7 +191,7 @@ async fn status(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> 
     let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
     let mut stream = stream.take(ANSWER_BYTES_MAX as u64);
     // An error after the status line, such as a missing TLS goodbye, is no matter.
-    while parse_status(&answer).is_none() {
+    while answer.len() < STATUS_BYTES {
         if stream.read_buf(&mut answer).await.ok()? == 0 {
             break;
         }

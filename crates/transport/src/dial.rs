@@ -97,8 +97,15 @@ async fn dial_each(
     let Ok(_under_way) = shared.dials.acquire().await else {
         return Err(DialError::Stopping);
     };
-    if shared.pool().is_full() {
-        return Err(DialError::LinksFull);
+    {
+        let pool = shared.pool();
+        // While this dial waited, the peer may have dialled us.
+        if pool.current(peer.key()).is_some() {
+            return Ok(());
+        }
+        if pool.is_full() {
+            return Err(DialError::LinksFull);
+        }
     }
     shared.counters.dials.inc();
     let expect = Expect::Exactly(peer.clone());

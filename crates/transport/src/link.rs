@@ -188,15 +188,18 @@ async fn settle(
     let before = heard(&older.wire);
     // If it cannot be sent, the older one is closed, and there is nothing to settle.
     let _ = older.wire.send_datagram(Bytes::new());
-    tokio::select! {
-        () = tokio::time::sleep(SETTLE_AFTER) => {}
-        _ = older.wire.closed() => return,
-        _ = newer_wire.closed() => return,
+    let both_stayed = tokio::select! {
+        () = tokio::time::sleep(SETTLE_AFTER) => true,
+        _ = older.wire.closed() => false,
+        _ = newer_wire.closed() => false,
         () = shared.cancel.cancelled() => return,
+    };
+    if both_stayed {
+        let lives = heard(&older.wire) > before;
+        let loser = shared.pool().settle(peer, older.id, newer, lives);
+        if let Some(loser) = loser {
+            loser.close(code::DOUBLED, b"");
+        }
     }
-    let lives = heard(&older.wire) > before;
-    let loser = shared.pool().settle(peer, older.id, newer, lives);
-    if let Some(loser) = loser {
-        loser.close(code::DOUBLED, b"");
-    }
+    shared.counters.links_settled.inc();
 }

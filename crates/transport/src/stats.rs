@@ -84,8 +84,10 @@ counters! {
     links_down,
     /// Connections closed at once because the link table was full.
     links_refused_full,
-    /// Second connections of a peer that were settled.
+    /// Second connections of a peer that came beside an open one.
     links_doubled,
+    /// Those of them that were settled to one, or settled themselves by ending.
+    links_settled,
     /// Links closed for malformed datagrams.
     links_closed_malformed,
     /// Syncs asked.
