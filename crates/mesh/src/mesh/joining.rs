@@ -1,0 +1,239 @@
+//! Joining, and bringing two tables together.
+
+use std::net::SocketAddr;
+
+use swimlet_protocol::frame::Update;
+use swimlet_protocol::stream::{SYNC_MEMBERS_MAX, SyncMember, SyncPart, SyncRequest};
+use swimlet_protocol::{Bounded, Identity, MemberKey, MemberState, Moment};
+
+use super::Mesh;
+use crate::api::Output;
+use crate::constants::{
+    DIFFER_AFTER, JOIN_GIVE_UP, JOIN_PARALLEL, JOIN_RETRY_MAX, JOIN_RETRY_MIN, REJOIN_AFTER,
+    RESEED_INTERVAL, SEEDS_MAX, SYNC_INTERVAL,
+};
+use crate::timers::Timer;
+
+impl Mesh {
+    /// Joins through some addresses, unless we are in.
+    pub(super) fn join(&mut self, now: Moment) {
+        use rand::seq::SliceRandom;
+        if self.joins.joined {
+            return;
+        }
+        let mut addresses = self.joins.candidates(&self.me.addresses);
+        addresses.shuffle(&mut self.rng);
+        let room = JOIN_PARALLEL.saturating_sub(self.joins.in_flight());
+        for address in addresses.into_iter().take(room) {
+            self.join_through(now, address);
+        }
+        let pause = JOIN_RETRY_MIN * 2_u32.pow(self.joins.rounds.min(8));
+        self.joins.rounds = self.joins.rounds.saturating_add(1);
+        let pause = self.jittered(pause.min(JOIN_RETRY_MAX));
+        self.timers.set(Timer::Join, now + pause);
+    }
+
+    /// Asks one seed again, so that halves of a mesh that forgot each other meet.
+    pub(super) fn reseed(&mut self, now: Moment) {
+        use rand::seq::IteratorRandom;
+        let pause = self.jittered(RESEED_INTERVAL);
+        self.timers.set(Timer::Reseed, now + pause);
+        let seeds = self.joins.candidates(&self.me.addresses);
+        if let Some(address) = seeds.into_iter().choose(&mut self.rng) {
+            self.join_through(now, address);
+        }
+    }
+
+    /// A join came to nothing.
+    pub(super) fn join_failed(&mut self, now: Moment, address: SocketAddr) {
+        self.joins.fail(address);
+        if !self.joins.joined {
+            self.timers.set_by(Timer::Join, now + JOIN_RETRY_MIN);
+        }
+    }
+
+    /// Name resolution answered.
+    pub(super) fn new_seeds(&mut self, now: Moment, mut seeds: Vec<SocketAddr>) {
+        seeds.truncate(SEEDS_MAX);
+        if seeds != self.joins.seeds && !self.joins.joined {
+            self.joins.rounds = 0;
+            self.timers.set_by(Timer::Join, now);
+        }
+        self.joins.seeds = seeds;
+    }
+
+    /// Gives up joins nobody answered, and joins anew where all links are gone.
+    pub(super) fn expire_joins(&mut self, now: Moment) {
+        self.joins.expire(now);
+        self.syncing
+            .take_if(|(_, since)| now.since(*since) >= JOIN_GIVE_UP);
+        if self.links.len() > 0 {
+            self.joins.alone_since = None;
+            return;
+        }
+        let since = *self.joins.alone_since.get_or_insert(now);
+        if self.joins.joined && now.since(since) >= REJOIN_AFTER {
+            self.joins.joined = false;
+            self.joins.rounds = 0;
+            self.timers.set_by(Timer::Join, now);
+        }
+    }
+
+    /// Somebody joins through us, or wants to know what we know.
+    pub(super) fn sync_requested(
+        &mut self,
+        now: Moment,
+        from: &Identity,
+        token: u64,
+        request: SyncRequest,
+    ) {
+        if from.cluster != self.cluster || !request.record.belongs_to(from) {
+            self.stats.dropped_role += 1;
+            self.sync_reply(token, Vec::new());
+            return;
+        }
+        self.hear_record(now, from.key(), request.record, request.incarnation);
+        let size = self.table.len() as u64 + 1;
+        let members = if request.digest == self.digest() {
+            Vec::new()
+        } else if self.sync_budget.take(now, size) {
+            self.sync_members(now, from.key())
+        } else {
+            // It will see that our digests differ, and ask again.
+            self.stats.syncs_deferred += 1;
+            Vec::new()
+        };
+        self.sync_reply(token, members);
+    }
+
+    /// A part of the answer to a sync of ours.
+    pub(super) fn sync_answered(&mut self, now: Moment, from: MemberKey, part: SyncPart) {
+        let asked =
+            self.syncing.is_some_and(|(with, _)| with == from) || self.joins.is_answering(from);
+        if !asked {
+            self.stats.dropped_unasked += 1;
+            return;
+        }
+        for member in part.members {
+            self.hear_synced(now, from, member);
+        }
+        if !part.more {
+            self.syncing.take_if(|(with, _)| *with == from);
+            if self.joins.answered(from) {
+                self.timers.cancel(Timer::Join);
+            }
+        }
+    }
+
+    /// A peer's table differs from ours, or not: after a while one of us asks.
+    pub(super) fn compare_digest(&mut self, now: Moment, from: MemberKey, digest: u64) {
+        let same = digest == self.digest();
+        let Some(link) = self.links.link_mut(from) else {
+            return;
+        };
+        if same {
+            link.differs_since = None;
+            return;
+        }
+        let since = *link.differs_since.get_or_insert(now);
+        if now.since(since) < DIFFER_AFTER || self.syncing.is_some() {
+            return;
+        }
+        let paced = self
+            .synced_at
+            .is_some_and(|at| now.since(at) < SYNC_INTERVAL);
+        if paced {
+            self.stats.syncs_deferred += 1;
+            return;
+        }
+        // An aggregator's answer settles more: its word counts alone.
+        let differs = |key: &MemberKey| {
+            let link = self.links.link(*key);
+            link.is_some_and(|link| link.differs_since.is_some())
+        };
+        let to = self
+            .linked_aggregators()
+            .into_iter()
+            .find(differs)
+            .unwrap_or(from);
+        self.stats.syncs += 1;
+        self.syncing = Some((to, now));
+        self.synced_at = Some(now);
+        let request = self.sync_request();
+        self.output(Output::Sync { to, request });
+    }
+
+    fn join_through(&mut self, now: Moment, address: SocketAddr) {
+        if self.joins.begin(now, address) {
+            self.stats.joins += 1;
+            let request = self.sync_request();
+            self.output(Output::Join { address, request });
+        }
+    }
+
+    fn sync_request(&self) -> SyncRequest {
+        SyncRequest {
+            record: self.me.clone(),
+            incarnation: self.ledger.incarnation(),
+            digest: self.digest(),
+        }
+    }
+
+    fn sync_members(&self, now: Moment, asking: MemberKey) -> Vec<SyncMember> {
+        let seconds = |since: Moment| u32::try_from(now.since(since).as_secs()).unwrap_or(u32::MAX);
+        let others = self
+            .table
+            .members()
+            .filter(|member| member.key != asking)
+            .map(|member| SyncMember {
+                record: member.record.clone(),
+                incarnation: member.incarnation,
+                state: member.state,
+                heard_s: seconds(member.heard),
+            });
+        let me = SyncMember {
+            record: self.me.clone(),
+            incarnation: self.ledger.incarnation(),
+            state: MemberState::Alive,
+            heard_s: 0,
+        };
+        std::iter::once(me).chain(others).collect()
+    }
+
+    fn sync_reply(&mut self, token: u64, members: Vec<SyncMember>) {
+        let mut members = members.into_iter().peekable();
+        let mut parts = Vec::new();
+        loop {
+            let part = Bounded::<_, SYNC_MEMBERS_MAX>::fill(&mut members);
+            let more = members.peek().is_some();
+            parts.push(SyncPart {
+                members: part,
+                more,
+            });
+            if !more {
+                break;
+            }
+        }
+        self.output(Output::SyncReply { token, parts });
+    }
+
+    fn hear_synced(&mut self, now: Moment, from: MemberKey, member: SyncMember) {
+        let subject = member.record.key(&self.cluster);
+        if matches!(member.state, MemberState::Alive | MemberState::Suspect) {
+            self.hear_record(now, from, member.record, member.incarnation);
+            return;
+        }
+        // Nobody learns of a member by its death.
+        if subject != self.key && self.table.member(subject).is_none() {
+            return;
+        }
+        let update = Update::Changed {
+            subject,
+            generation: member.record.generation,
+            incarnation: member.incarnation,
+            state: member.state,
+            by: from,
+        };
+        self.hear_state(now, from, &update);
+    }
+}

@@ -1,0 +1,677 @@
+//! Whose word changes what in the member table.
+//!
+//! | who speaks | what is believed |
+//! | --- | --- |
+//! | the member, over its own link | everything about itself; a *lower* generation too, if the link is newer than the one that confirmed the higher: a process keeps its generation, so this is another start, with its clock in the past |
+//! | an aggregator | states (it speaks for the judge, or for as many accusers as the rule wants) and records, unless our own link to the member says otherwise |
+//! | any other member | that a member exists, and what nobody acts on before it was confirmed: incarnations and generations that grow by a bounded step. A state only together with as many others as the rule wants |
+//! | we ourselves | that a member we watch does not answer: one accuser |
+
+use std::net::SocketAddr;
+
+use swimlet_protocol::frame::{Leave, ProbeOutcome, Update};
+use swimlet_protocol::{
+    Generation, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role,
+};
+
+use super::Mesh;
+use crate::api::Event;
+use crate::constants::{
+    CONTACT_FRESH, FORGET_AFTER, GENERATION_STEP_MAX, INCARNATION_STEP_MAX, PLACE_KEPT,
+    REFUTE_INTERVAL, REPAIR_DELAY,
+};
+use crate::suspicion::{Suspicion, accusers_needed, suspicion_timeout};
+use crate::table::Member;
+use crate::timers::Timer;
+
+/// Who speaks about a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Itself,
+    Aggregator,
+    Other,
+}
+
+impl Mesh {
+    /// Somebody passes on what a member says of itself.
+    pub(super) fn hear_record(
+        &mut self,
+        now: Moment,
+        from: MemberKey,
+        record: MemberRecord,
+        at: Incarnation,
+    ) {
+        let key = record.key(&self.cluster);
+        if key == self.key {
+            self.hear_of_myself(from, &record, at);
+            return;
+        }
+        let Some(member) = self.table.member(key) else {
+            self.add(now, from, key, record, at);
+            return;
+        };
+        if member.record.name != record.name || member.record.role != record.role {
+            self.stats.dropped_generation += 1;
+            self.event(Event::NameCollision { key });
+            return;
+        }
+        let known = member.generation();
+        match self.source(from, key) {
+            Source::Itself => self.hear_itself(now, record, at),
+            _ if record.generation == known => self.hear_incarnation(now, from, key, at),
+            Source::Aggregator if !self.is_confirmed(key) => self.replace(now, key, record, at),
+            Source::Aggregator => self.hear_hint(now, key, record),
+            Source::Other => self.hear_generation(now, key, record, at),
+        }
+    }
+
+    /// Somebody passes on a member's state.
+    pub(super) fn hear_state(&mut self, now: Moment, from: MemberKey, update: &Update) {
+        let &Update::Changed {
+            subject,
+            generation,
+            incarnation,
+            state,
+            by,
+        } = update
+        else {
+            return;
+        };
+        if subject == self.key {
+            let accused = state != MemberState::Alive && generation == self.me.generation;
+            if accused && self.is_plausible(incarnation) {
+                self.refute(now, incarnation);
+            }
+            return;
+        }
+        let Some(member) = self.table.member(subject) else {
+            self.stats.dropped_unknown += 1;
+            return;
+        };
+        if generation != member.generation() {
+            self.stats.dropped_generation += 1;
+            return;
+        }
+        match (self.source(from, subject), state) {
+            (Source::Itself, MemberState::Alive) => {
+                self.own_generation(now, subject, generation, incarnation);
+            }
+            // It says goodbye by a frame of its own.
+            (Source::Itself, _) => self.stats.dropped_role += 1,
+            (_, MemberState::Alive) => self.hear_incarnation(now, from, subject, incarnation),
+            (Source::Aggregator, MemberState::Down | MemberState::Left) => {
+                self.hear_verdict(now, from, subject, incarnation, state);
+            }
+            (_, MemberState::Suspect) if by != from => self.stats.dropped_role += 1,
+            _ => self.hear_word(now, from, subject, state, incarnation),
+        }
+    }
+
+    /// A link's member names its own generation. `false` if it must be a mistake.
+    pub(super) fn own_generation(
+        &mut self,
+        now: Moment,
+        key: MemberKey,
+        generation: Generation,
+        at: Incarnation,
+    ) -> bool {
+        let Some(member) = self.table.member(key) else {
+            self.stats.dropped_stranger += 1;
+            return false;
+        };
+        let mut record = member.record.clone();
+        record.generation = generation;
+        self.hear_itself(now, record, at);
+        self.table
+            .member(key)
+            .is_some_and(|member| member.generation() == generation)
+    }
+
+    /// Says goodbye to a member that leaves.
+    pub(super) fn on_leave(&mut self, now: Moment, from: MemberKey, leave: Leave) {
+        let Some(member) = self.table.member(from) else {
+            self.stats.dropped_unknown += 1;
+            return;
+        };
+        if member.generation() != leave.generation {
+            self.stats.dropped_generation += 1;
+            return;
+        }
+        self.set_state(now, from, MemberState::Left, Some(from));
+    }
+
+    /// One accuser's word about a member.
+    pub(super) fn hear_word(
+        &mut self,
+        now: Moment,
+        accuser: MemberKey,
+        subject: MemberKey,
+        state: MemberState,
+        at: Incarnation,
+    ) {
+        let Some(member) = self.table.member(subject) else {
+            self.stats.dropped_unknown += 1;
+            return;
+        };
+        if member.is_gone() || at < member.incarnation {
+            self.stats.dropped_stale += 1;
+            return;
+        }
+        let at = at.min(Incarnation(
+            member.incarnation.0.saturating_add(INCARNATION_STEP_MAX),
+        ));
+        let suspicion = self
+            .suspicions
+            .entry(subject)
+            .or_insert_with(Suspicion::new);
+        if !suspicion.say(accuser, state, at, now) {
+            self.stats.dropped_busy += 1;
+        }
+        self.evaluate(now, subject);
+    }
+
+    /// An accuser takes its word back.
+    pub(super) fn withdraw(&mut self, now: Moment, accuser: MemberKey, subject: MemberKey) {
+        if let Some(suspicion) = self.suspicions.get_mut(&subject) {
+            suspicion.withdraw(accuser);
+            self.evaluate(now, subject);
+        }
+    }
+
+    /// The member answered us: no word counts that was said before.
+    pub(super) fn acquit(&mut self, now: Moment, subject: MemberKey) {
+        self.suspicions.remove(&subject);
+        self.timers.cancel(Timer::Suspicion(subject));
+        let state = self.table.member(subject).map(|member| member.state);
+        if matches!(state, Some(MemberState::Suspect | MemberState::Down)) {
+            self.set_state(now, subject, MemberState::Alive, Some(subject));
+        }
+    }
+
+    /// Looks whether the accusations against a member are enough.
+    pub(super) fn evaluate(&mut self, now: Moment, subject: MemberKey) {
+        let Some(member) = self.table.member(subject) else {
+            self.suspicions.remove(&subject);
+            return;
+        };
+        let (state, incarnation) = (member.state, member.incarnation);
+        let needed = accusers_needed(self.observers_of(subject).len());
+        let me = self.key;
+        let Some(suspicion) = self.suspicions.get_mut(&subject) else {
+            return;
+        };
+        let stands = !member.is_gone() && suspicion.expire(now, incarnation);
+        if !stands {
+            self.suspicions.remove(&subject);
+            self.timers.cancel(Timer::Suspicion(subject));
+            if state == MemberState::Suspect {
+                self.set_state(now, subject, MemberState::Alive, None);
+            }
+            return;
+        }
+        let accusers = suspicion.accusers();
+        let enough_since = suspicion.enough(now, needed);
+        let own_word = suspicion.accuses(me);
+        if suspicion.farewells() >= needed {
+            self.set_state(now, subject, MemberState::Left, None);
+            return;
+        }
+        let suspect = own_word || enough_since.is_some();
+        if suspect && state == MemberState::Alive {
+            self.set_state(now, subject, MemberState::Suspect, None);
+        } else if !suspect && state == MemberState::Suspect {
+            self.set_state(now, subject, MemberState::Alive, None);
+        }
+        let Some(since) = enough_since else {
+            return;
+        };
+        let deadline = since + suspicion_timeout(accusers);
+        if now >= deadline {
+            self.set_state(now, subject, MemberState::Down, None);
+        } else {
+            self.timers.set(Timer::Suspicion(subject), deadline);
+        }
+    }
+
+    /// Somebody suspects us at this incarnation.
+    pub(super) fn refute(&mut self, now: Moment, accused_at: Incarnation) {
+        if self
+            .refuted_at
+            .is_some_and(|at| now.since(at) < REFUTE_INTERVAL)
+        {
+            return;
+        }
+        let Some(incarnation) = self.ledger.refute(accused_at) else {
+            return;
+        };
+        self.refuted_at = Some(now);
+        self.stats.refutations += 1;
+        self.health.worsen();
+        self.event(Event::Refuted { incarnation });
+        self.spread_refutation(now);
+    }
+
+    /// The judge beside us decided.
+    pub(super) fn verdict(
+        &mut self,
+        now: Moment,
+        subject: MemberKey,
+        generation: Generation,
+        down: bool,
+    ) {
+        if !self.is_aggregator() {
+            self.stats.dropped_role += 1;
+            return;
+        }
+        let Some(member) = self.table.member(subject) else {
+            self.stats.dropped_unknown += 1;
+            return;
+        };
+        if member.generation() != generation {
+            self.stats.dropped_generation += 1;
+            return;
+        }
+        match (member.state, down) {
+            (MemberState::Alive | MemberState::Suspect, true) => {
+                self.set_state(now, subject, MemberState::Down, Some(self.key));
+            }
+            (MemberState::Down, false) => {
+                self.set_state(now, subject, MemberState::Alive, Some(self.key));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes gone members off the rings, and later out of the table.
+    pub(super) fn forget_gone(&mut self, now: Moment) {
+        let gone: Vec<_> = self.table.gone().collect();
+        for (key, since) in gone {
+            let age = now.since(since);
+            if age >= PLACE_KEPT && self.rings.remove(key) {
+                self.rings_changed = true;
+            }
+            if age >= FORGET_AFTER {
+                self.forget(key);
+            }
+        }
+    }
+
+    fn source(&self, from: MemberKey, about: MemberKey) -> Source {
+        if from == about {
+            Source::Itself
+        } else if self.role_of(from) == Some(Role::Aggregator) {
+            Source::Aggregator
+        } else {
+            Source::Other
+        }
+    }
+
+    /// Whether the link to the member that stands confirmed what we know of it.
+    fn is_confirmed(&self, key: MemberKey) -> bool {
+        let confirmed = self.table.member(key).map(|member| member.confirmed_by);
+        let link = self.links.link(key).map(|link| link.number);
+        link.is_some() && link == confirmed
+    }
+
+    /// Whether an incarnation of ours that somebody names can be true or nearly so.
+    fn is_plausible(&self, incarnation: Incarnation) -> bool {
+        incarnation.0
+            <= self
+                .ledger
+                .incarnation()
+                .0
+                .saturating_add(INCARNATION_STEP_MAX)
+    }
+
+    /// Others have a record of us. Our generation is what we took at our start, from nobody
+    /// else; whoever knows another is told over its link.
+    fn hear_of_myself(&mut self, from: MemberKey, record: &MemberRecord, at: Incarnation) {
+        if record.generation != self.me.generation {
+            self.stats.dropped_generation += 1;
+            self.reintroduce(from);
+        } else if at > self.ledger.incarnation() {
+            // Nobody but us raises it.
+            self.stats.dropped_stale += 1;
+        }
+    }
+
+    fn add(
+        &mut self,
+        now: Moment,
+        from: MemberKey,
+        key: MemberKey,
+        record: MemberRecord,
+        at: Incarnation,
+    ) {
+        let mut member = Member::new(key, record.clone(), at, now);
+        if from == key {
+            member.confirmed_by = self.links.link(key).map_or(0, |link| link.number);
+        }
+        if !self.table.insert(member.clone()) {
+            let room = self.table.longest_gone().inspect(|&gone| self.forget(gone));
+            if room.is_none() || !self.table.insert(member) {
+                self.stats.dropped_full += 1;
+                return;
+            }
+        }
+        if !self.ledger.alive(key, 0, at) {
+            self.stats.dropped_stale += 1;
+        }
+        self.appeared(now, key, &[], record, at);
+    }
+
+    /// The member itself speaks.
+    fn hear_itself(&mut self, now: Moment, record: MemberRecord, at: Incarnation) {
+        let key = record.key(&self.cluster);
+        let number = self.links.link(key).map_or(0, |link| link.number);
+        let Some(member) = self.table.member(key) else {
+            return;
+        };
+        let known = member.generation();
+        if record.generation > known || (record.generation < known && number > member.confirmed_by)
+        {
+            self.replace(now, key, record, at);
+            self.table
+                .update(key, |member| member.confirmed_by = number);
+            return;
+        }
+        if record.generation < known {
+            self.stats.dropped_generation += 1;
+            return;
+        }
+        let (held, state) = (member.incarnation, member.state);
+        let address_changed = member.record.addresses != record.addresses;
+        self.table.update(key, |member| {
+            member.confirmed_by = number.max(member.confirmed_by);
+            member.hint = None;
+        });
+        if address_changed {
+            self.move_addresses(now, key, &record);
+        }
+        if at < held {
+            // Somebody else had raised it.
+            self.set_incarnation(key, at, true);
+        } else if at > held {
+            self.set_incarnation(key, at, state == MemberState::Down);
+            match state {
+                MemberState::Down => self.set_state(now, key, MemberState::Alive, Some(key)),
+                MemberState::Alive | MemberState::Suspect => {
+                    self.evaluate(now, key);
+                    self.tell_alive(now, key);
+                }
+                MemberState::Left => {}
+            }
+        }
+    }
+
+    /// A third party names an incarnation of a member whose generation we know.
+    fn hear_incarnation(&mut self, now: Moment, from: MemberKey, key: MemberKey, at: Incarnation) {
+        let Some(member) = self.table.member(key) else {
+            return;
+        };
+        let by_aggregator = self.source(from, key) == Source::Aggregator;
+        let (held, state) = (member.incarnation, member.state);
+        if state == MemberState::Down && by_aggregator && at >= held {
+            self.set_incarnation(key, at, true);
+            self.set_state(now, key, MemberState::Alive, Some(from));
+            return;
+        }
+        let step = at.0.saturating_sub(held.0);
+        let harmless = state == MemberState::Alive && !self.suspicions.contains_key(&key);
+        if step == 0
+            || step > INCARNATION_STEP_MAX
+            || !(harmless || by_aggregator)
+            || self.is_confirmed(key)
+        {
+            self.stats.dropped_stale += 1;
+            return;
+        }
+        self.set_incarnation(key, at, state == MemberState::Left);
+        self.evaluate(now, key);
+        self.tell_alive(now, key);
+    }
+
+    /// A third party names another generation of a member.
+    fn hear_generation(
+        &mut self,
+        now: Moment,
+        key: MemberKey,
+        record: MemberRecord,
+        at: Incarnation,
+    ) {
+        let Some(member) = self.table.member(key) else {
+            return;
+        };
+        let known = member.generation();
+        if record.generation < known {
+            self.stats.dropped_stale += 1;
+        } else if record.generation.0 - known.0 > GENERATION_STEP_MAX {
+            self.stats.dropped_generation += 1;
+        } else if self.watches.contains_key(&key) || self.links.is_up(key) || self.is_subject(key) {
+            // We will know better soon.
+            self.hear_hint(now, key, record);
+        } else {
+            self.replace(now, key, record, at);
+        }
+    }
+
+    /// Remembers where a later start of the member is said to be, and tries it there.
+    fn hear_hint(&mut self, now: Moment, key: MemberKey, record: MemberRecord) {
+        let news = self.table.update(key, |member| {
+            let news =
+                member.hint.as_ref() != Some(&record) && record.generation > member.generation();
+            if news {
+                member.hint = Some(record);
+            }
+            news
+        });
+        if news == Some(true) {
+            self.links.may_dial_now(key);
+            self.try_hint(now, key);
+            self.timers.set_by(Timer::Repair, now + REPAIR_DELAY);
+        }
+    }
+
+    /// An aggregator says that a member is Down or Left.
+    fn hear_verdict(
+        &mut self,
+        now: Moment,
+        from: MemberKey,
+        key: MemberKey,
+        at: Incarnation,
+        state: MemberState,
+    ) {
+        let Some(member) = self.table.member(key) else {
+            return;
+        };
+        if member.is_gone() || at < member.incarnation {
+            self.stats.dropped_stale += 1;
+            return;
+        }
+        let contact = member
+            .last_contact
+            .is_some_and(|at| now.since(at) <= CONTACT_FRESH);
+        if contact && state == MemberState::Down {
+            // It answers us. Let it hear of this, so that it refutes it.
+            self.tell_accused(key, from);
+            return;
+        }
+        self.set_state(now, key, state, Some(from));
+    }
+
+    /// The member is there in another start: nothing said about the old one counts.
+    fn replace(&mut self, now: Moment, key: MemberKey, mut record: MemberRecord, at: Incarnation) {
+        self.suspicions.remove(&key);
+        self.timers.cancel(Timer::Suspicion(key));
+        let changed = self.table.update(key, |member| {
+            // The name is shared with the old record.
+            record.name = member.record.name.clone();
+            let old = std::mem::replace(&mut member.record, record.clone());
+            let was = member.state;
+            member.incarnation = at;
+            member.state = MemberState::Alive;
+            member.since = now;
+            member.heard = now;
+            member.last_contact = None;
+            member.hint = None;
+            member.confirmed_by = 0;
+            member.epoch += 1;
+            (old.addresses, was, member.epoch)
+        });
+        let Some((old_addresses, was, epoch)) = changed else {
+            return;
+        };
+        if !self.ledger.alive(key, epoch, at) {
+            self.stats.dropped_stale += 1;
+        }
+        if was != MemberState::Alive {
+            self.event(Event::StateChanged {
+                key,
+                from: was,
+                to: MemberState::Alive,
+                by: Some(key),
+            });
+        }
+        if let Some(watch) = self.watches.get_mut(&key) {
+            watch.forgive();
+            watch.contact = false;
+            watch.claimed = false;
+            self.timers.cancel(Timer::Timeout(key));
+            self.timers.set_by(Timer::Probe(key), now + REPAIR_DELAY);
+            self.reply_all(key, ProbeOutcome::NoStatement);
+        }
+        self.links.may_dial_now(key);
+        self.appeared(now, key, &old_addresses, record, at);
+    }
+
+    /// A member is new, or new in this start.
+    fn appeared(
+        &mut self,
+        now: Moment,
+        key: MemberKey,
+        old: &[SocketAddr],
+        record: MemberRecord,
+        incarnation: Incarnation,
+    ) {
+        self.note_addresses(key, old, &record.addresses);
+        self.event(Event::Joined {
+            key,
+            record: record.clone(),
+        });
+        if self.rings.insert(key) {
+            self.rings_changed = true;
+        }
+        self.timers.set_by(Timer::Repair, now + REPAIR_DELAY);
+        self.spread(
+            now,
+            key,
+            Update::Joined {
+                record,
+                incarnation,
+            },
+        );
+    }
+
+    fn move_addresses(&mut self, now: Moment, key: MemberKey, record: &MemberRecord) {
+        let addresses = record.addresses.clone();
+        let moved = self.table.update(key, |member| {
+            let old = std::mem::replace(&mut member.record.addresses, addresses);
+            (old, member.record.clone(), member.incarnation)
+        });
+        if let Some((old, record, incarnation)) = moved {
+            self.note_addresses(key, &old, &record.addresses);
+            self.spread(
+                now,
+                key,
+                Update::Joined {
+                    record,
+                    incarnation,
+                },
+            );
+        }
+    }
+
+    fn note_addresses(&mut self, key: MemberKey, old: &[SocketAddr], new: &[SocketAddr]) {
+        for (address, before) in self.table.claim_addresses(key, old, new) {
+            self.event(Event::AddressConflict {
+                before,
+                now: key,
+                address,
+            });
+        }
+    }
+
+    /// Sets the incarnation; where foca's order would forbid it, in a new epoch.
+    fn set_incarnation(&mut self, key: MemberKey, at: Incarnation, anew: bool) {
+        let epoch = self.table.update(key, |member| {
+            member.incarnation = at;
+            member.epoch += u64::from(anew);
+            (member.epoch, member.is_gone())
+        });
+        if let Some((epoch, false)) = epoch
+            && !self.ledger.alive(key, epoch, at)
+        {
+            self.stats.dropped_stale += 1;
+        }
+    }
+
+    /// Changes a member's state, and does what follows from it.
+    fn set_state(&mut self, now: Moment, key: MemberKey, to: MemberState, by: Option<MemberKey>) {
+        let changed = self.table.update(key, |member| {
+            let from = member.state;
+            if from == to {
+                return None;
+            }
+            let revived = member.is_gone() && to == MemberState::Alive;
+            member.state = to;
+            member.since = now;
+            member.epoch += u64::from(revived);
+            Some((from, revived, member.epoch, member.incarnation))
+        });
+        let Some((from, revived, epoch, incarnation)) = changed.flatten() else {
+            return;
+        };
+        self.event(Event::StateChanged { key, from, to, by });
+        match to {
+            MemberState::Suspect => {}
+            MemberState::Alive => {
+                if revived {
+                    self.ledger.alive(key, epoch, incarnation);
+                    self.rings_changed |= self.rings.insert(key);
+                    self.links.may_dial_now(key);
+                    self.timers.set_by(Timer::Repair, now + REPAIR_DELAY);
+                    self.tell_alive(now, key);
+                }
+            }
+            MemberState::Down | MemberState::Left => {
+                self.ledger.down(key, epoch, incarnation);
+                if to == MemberState::Left {
+                    self.event(Event::Left { key });
+                }
+                self.suspicions.remove(&key);
+                self.timers.cancel(Timer::Suspicion(key));
+                self.part_from(now, key);
+                self.tell_gone(now, key, to);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: MemberKey) {
+        if let Some(member) = self.table.remove(key) {
+            self.ledger.forget(key, member.epoch);
+        }
+        self.rings_changed |= self.rings.remove(key);
+        self.suspicions.remove(&key);
+        self.watches.remove(&key);
+        self.links.forget_failures(key);
+        for timer in [
+            Timer::Probe(key),
+            Timer::Timeout(key),
+            Timer::Asked(key),
+            Timer::Suspicion(key),
+        ] {
+            self.timers.cancel(timer);
+        }
+        self.event(Event::Forgotten { key });
+    }
+}

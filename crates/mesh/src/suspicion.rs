@@ -1,0 +1,191 @@
+//! Who accuses whom, and when that is enough.
+//!
+//! A word counts for the member at the other end of the link it came over (or, at an
+//! aggregator, for the accuser an aggregator names), so one link is one accuser
+//! however much it says. A word names generation and incarnation: a restart or a
+//! refutation of the subject makes it void.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use swimlet_protocol::{Incarnation, MemberKey, MemberState, Moment};
+
+use crate::constants::{
+    ACCUSERS_KEPT, ACCUSERS_MIN, CLAIM_AGE_MAX, CONFIRMATIONS, STATE_WORD_KEPT, SUSPICION_MAX,
+    SUSPICION_MIN,
+};
+
+/// The accusations against one member in one generation.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspicion {
+    /// Since when the accusers were enough without a break.
+    enough_since: Option<Moment>,
+    words: BTreeMap<MemberKey, Word>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    state: MemberState,
+    at: Incarnation,
+    said: Moment,
+}
+
+impl Suspicion {
+    pub(crate) fn new() -> Self {
+        Self {
+            enough_since: None,
+            words: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a word; `false` if there is no room for one more accuser.
+    pub(crate) fn say(
+        &mut self,
+        accuser: MemberKey,
+        state: MemberState,
+        at: Incarnation,
+        said: Moment,
+    ) -> bool {
+        if self.words.len() >= ACCUSERS_KEPT && !self.words.contains_key(&accuser) {
+            return false;
+        }
+        self.words.insert(accuser, Word { state, at, said });
+        true
+    }
+
+    /// Takes the accuser's word back.
+    pub(crate) fn withdraw(&mut self, accuser: MemberKey) {
+        self.words.remove(&accuser);
+    }
+
+    /// Drops words that were refuted by `incarnation` or are too old; `false` if none is left.
+    pub(crate) fn expire(&mut self, now: Moment, incarnation: Incarnation) -> bool {
+        self.words.retain(|_, word| {
+            let kept = match word.state {
+                MemberState::Down | MemberState::Left => STATE_WORD_KEPT,
+                MemberState::Alive | MemberState::Suspect => CLAIM_AGE_MAX,
+            };
+            word.at >= incarnation && now.since(word.said) <= kept
+        });
+        !self.words.is_empty()
+    }
+
+    /// Since when there are at least `needed` accusers, if there are.
+    pub(crate) fn enough(&mut self, now: Moment, needed: usize) -> Option<Moment> {
+        self.enough_since = if self.words.len() >= needed {
+            self.enough_since.or(Some(now))
+        } else {
+            None
+        };
+        self.enough_since
+    }
+
+    /// Whether this member accuses it.
+    pub(crate) fn accuses(&self, accuser: MemberKey) -> bool {
+        self.words.contains_key(&accuser)
+    }
+
+    /// Distinct accusers.
+    pub(crate) fn accusers(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether somebody other than `me` accuses it, by a word not older than `fresh`.
+    pub(crate) fn by_another(&self, me: MemberKey, now: Moment, fresh: Duration) -> bool {
+        self.words
+            .iter()
+            .any(|(&accuser, word)| accuser != me && now.since(word.said) <= fresh)
+    }
+
+    /// Members that say it left.
+    pub(crate) fn farewells(&self) -> usize {
+        let left = |word: &&Word| word.state == MemberState::Left;
+        self.words.values().filter(left).count()
+    }
+
+    /// Moves everything by the time in which we were not run.
+    pub(crate) fn shift(&mut self, late: Duration) {
+        if let Some(since) = &mut self.enough_since {
+            *since += late;
+        }
+        for word in self.words.values_mut() {
+            word.said += late;
+        }
+    }
+}
+
+/// How many distinct accusers bring a member down that has this many observers alive:
+/// [`ACCUSERS_MIN`], or all of them where there are fewer, and always one.
+pub(crate) fn accusers_needed(observers: usize) -> usize {
+    observers.clamp(1, ACCUSERS_MIN)
+}
+
+/// How long a suspicion lasts with this many accusers: Lifeguard's formula (arXiv 1707.00788
+/// §IV-B), `max(MIN, MAX − (MAX − MIN) · log(c + 1) / log(K + 1))`, where c counts
+/// the confirmations beyond the first accuser.
+pub(crate) fn suspicion_timeout(accusers: usize) -> Duration {
+    let confirmations = u32::try_from(accusers.saturating_sub(1)).unwrap_or(u32::MAX);
+    let share = f64::from(confirmations.saturating_add(1)).ln() / f64::from(CONFIRMATIONS + 1).ln();
+    let range = SUSPICION_MAX.saturating_sub(SUSPICION_MIN);
+    SUSPICION_MAX.saturating_sub(range.mul_f64(share.clamp(0.0, 1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn the_timeout_follows_lifeguard() {
+        assert_eq!(suspicion_timeout(0), SUSPICION_MAX);
+        assert_eq!(suspicion_timeout(1), SUSPICION_MAX);
+        assert_eq!(suspicion_timeout(2), Duration::from_secs(6));
+        assert_eq!(suspicion_timeout(4), SUSPICION_MIN);
+        assert_eq!(suspicion_timeout(400), SUSPICION_MIN);
+    }
+
+    #[test]
+    fn three_accusers_or_all_observers() {
+        let needed: Vec<_> = [0, 1, 2, 3, 10].map(accusers_needed).into();
+        assert_eq!(needed, [1, 1, 2, 3, 3]);
+    }
+
+    #[test]
+    fn one_voice_counts_once_and_refuted_or_old_words_not_at_all() {
+        let mut suspicion = Suspicion::new();
+        for second in 0..5 {
+            assert!(suspicion.say(
+                MemberKey(1),
+                MemberState::Suspect,
+                Incarnation(0),
+                at(second)
+            ));
+        }
+        assert!(suspicion.say(MemberKey(2), MemberState::Suspect, Incarnation(1), at(0)));
+        assert!(suspicion.say(MemberKey(3), MemberState::Down, Incarnation(0), at(0)));
+        assert_eq!(suspicion.accusers(), 3);
+        assert!(suspicion.expire(at(11), Incarnation(0)));
+        assert_eq!(
+            suspicion.accusers(),
+            2,
+            "the old suspicion is gone, the old state is not"
+        );
+        assert!(
+            !suspicion.expire(at(11), Incarnation(2)),
+            "a refutation voids the rest"
+        );
+    }
+
+    #[test]
+    fn accusers_are_bounded() {
+        let mut suspicion = Suspicion::new();
+        let taken = (0..100)
+            .filter(|&i| suspicion.say(MemberKey(i), MemberState::Suspect, Incarnation(0), at(0)))
+            .count();
+        assert_eq!(taken, ACCUSERS_KEPT);
+        assert!(suspicion.say(MemberKey(0), MemberState::Down, Incarnation(0), at(1)));
+    }
+}
