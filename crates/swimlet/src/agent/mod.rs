@@ -1,0 +1,140 @@
+//! `swimlet agent`: a node's member of the mesh. It has no access to the Kubernetes API.
+
+mod checks;
+
+use anyhow::Context;
+use swimlet_mesh::Event as MeshEvent;
+use swimlet_protocol::MemberKey;
+use swimlet_telemetry::admin::{self, Metrics, Readiness};
+use swimlet_telemetry::catalogue;
+use swimlet_transport::Transport;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::config::AgentConfig;
+use crate::follow::{Follower, What};
+use crate::member::driver::{Event, Handle};
+use crate::member::start::{self, Tasks};
+use crate::member::verifier::Verifier;
+use crate::process::{self, Shutdown};
+pub(crate) use checks::SelfChecks;
+
+/// Verification requests that are worked on at once: one a round from each aggregator.
+const REQUESTS_MAX: usize = 8;
+/// What must hold before the agent is ready.
+const READY: &[&str] = &["mesh"];
+
+/// What an agent is made of.
+pub(crate) struct Spec {
+    pub(crate) member: start::Spec,
+    pub(crate) checks: SelfChecks,
+    pub(crate) readiness: Readiness,
+    pub(crate) follower: Follower,
+}
+
+/// Runs an agent until it is told to stop.
+pub(crate) async fn run(config: AgentConfig, shutdown: Shutdown) -> anyhow::Result<()> {
+    let metrics = Metrics::install().context("metrics cannot be recorded")?;
+    let readiness = Readiness::new(READY);
+    let listener = admin::bind(config.member.admin_bind).await?;
+    let mut tasks = Tasks::new(shutdown.stop_token());
+    let spec = Spec {
+        member: start::Spec::from_config(&config.member, config.kubelet_port.get()),
+        checks: SelfChecks::new(&config),
+        readiness: readiness.clone(),
+        follower: Follower::default(),
+    };
+    let (member, transport) = assemble(spec, &mut tasks).await?;
+    info!(identity = %config.member.identity, bind = ?config.member.bind, "the agent has started");
+    let router = admin::router(metrics, readiness);
+    let serve = process::serve_admin(listener, router, tasks.stop.clone());
+    tasks.spawn("admin endpoint", serve);
+    process::supervise(tasks.set, shutdown, || async move {
+        member.leave().await;
+        transport.shutdown().await;
+    })
+    .await
+}
+
+/// Starts an agent's tasks.
+pub(crate) async fn assemble(spec: Spec, tasks: &mut Tasks) -> anyhow::Result<(Handle, Transport)> {
+    let started = start::start(spec.member, tasks).await?;
+    let member = started.handle;
+    let verifier = Verifier::new(member.clone());
+    tasks.spawn_until_stop("port baseline", verifier.clone().keep_baseline());
+    tasks.spawn_until_stop("self checks", spec.checks.run(member.clone()));
+    let listen = listen(
+        started.events,
+        verifier,
+        spec.readiness,
+        member.key(),
+        spec.follower,
+    );
+    tasks.spawn_until_stop("member events", listen);
+    Ok((member, started.transport))
+}
+
+/// Answers verification requests and tells what the mesh notices.
+async fn listen(
+    mut events: mpsc::Receiver<Event>,
+    verifier: Verifier,
+    readiness: Readiness,
+    me: MemberKey,
+    follower: Follower,
+) {
+    let mut requests = JoinSet::new();
+    while let Some(event) = events.recv().await {
+        while requests.try_join_next().is_some() {}
+        match event {
+            Event::VerifyAsked { by, request } => {
+                if requests.len() < REQUESTS_MAX {
+                    let verifier = verifier.clone();
+                    requests.spawn(async move { verifier.answer(by, request).await });
+                } else {
+                    metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "verification")
+                        .increment(1);
+                }
+            }
+            Event::Mesh(event) => {
+                readiness.set("mesh", true);
+                tell(&event);
+                follower.tell(me, || What::Mesh(event));
+            }
+            Event::Heard(_) => readiness.set("mesh", true),
+            // For aggregators; nobody sends them to an agent.
+            Event::Verified { .. } | Event::View { .. } => {}
+        }
+    }
+}
+
+/// Logs what the mesh noticed.
+pub(crate) fn tell(event: &MeshEvent) {
+    match event {
+        MeshEvent::Joined { record, .. } => {
+            info!(member = %record.name, role = record.role.as_str(), generation = record.generation.0, "a member joined");
+        }
+        MeshEvent::StateChanged { key, from, to, by } => {
+            info!(?key, %from, %to, ?by, "a member's state changed");
+        }
+        MeshEvent::Left { key } => info!(?key, "a member left"),
+        MeshEvent::Missed {
+            subject,
+            silent,
+            in_row,
+        } => {
+            let silent_ms = silent.as_millis();
+            info!(?subject, silent_ms, in_row, "a probe went unanswered");
+        }
+        MeshEvent::Refuted { incarnation } => {
+            warn!(
+                incarnation = incarnation.0,
+                "others suspected this member, and it refuted them"
+            );
+        }
+        MeshEvent::NameCollision { key } => {
+            warn!(?key, "two names share one key; the later is refused")
+        }
+        other => tracing::debug!(?other, "the mesh noticed something"),
+    }
+}
