@@ -48,6 +48,8 @@ pub enum Frame {
     Verified(Verified),
     /// "I stop on purpose." From the member itself only.
     Leave(Leave),
+    /// Between aggregators only: how much of the cluster the sender sees.
+    View(View),
 }
 
 /// Membership news that ride on a frame.
@@ -292,4 +294,14 @@ pub struct Leave {
     pub generation: Generation,
     /// Its last incarnation.
     pub incarnation: Incarnation,
+}
+
+/// How much of the cluster an aggregator sees: the one that sees less does not
+/// stand for election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct View {
+    /// Nodes seen alive.
+    pub alive: u32,
+    /// Nodes that had an agent within a day and did not leave on purpose.
+    pub of: u32,
 }
