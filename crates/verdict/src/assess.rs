@@ -13,7 +13,7 @@ use crate::constants::{
 use crate::evidence::{Evidence, Weakness, Witness};
 use crate::state::Node;
 use crate::suspicion::{Findings, Round, Suspicion};
-use crate::table::{self, Agent, Persistence, Port};
+use crate::table::{self, Agent, Heartbeats, Persistence, Port};
 use crate::verdict::{Rule, Verdict};
 use crate::world::{Census, Host, World};
 
@@ -75,6 +75,13 @@ impl View<'_> {
                     since,
                 ));
             }
+        }
+        if node.heartbeats_stopped(self.now)
+            && let Some(since) = node.heartbeats.lease_still_since()
+        {
+            // Nothing is asked of the port of a node whose agent answers.
+            let row = table::row(Agent::Answers, Port::NeverReachable, Heartbeats::Silent);
+            return Some(self.own_word(node, row.verdict, row.rule, since.max(self.api_floor)));
         }
         Some(self.plain(node, Verdict::Alive, Rule::AgentAnswers))
     }
@@ -150,7 +157,7 @@ impl View<'_> {
             return Some(self.plain(node, Verdict::Left, Rule::SaidGoodbye));
         }
         let patience = self.profile.persistence() + UNVERIFIABLE_AFTER;
-        (self.now.since(case.opened) >= patience)
+        (self.now.since(case.fast_since) >= patience)
             .then(|| self.plain(node, Verdict::Unverifiable, Rule::TooFewVerifiers))
     }
 
@@ -188,7 +195,7 @@ impl View<'_> {
                     if found.needs_silence {
                         found.rule = Rule::NoPacketAndHeartbeatsSilent;
                     }
-                } else if self.now.since(case.opened) >= interval + UNVERIFIABLE_AFTER
+                } else if self.now.since(case.fast_since) >= interval + UNVERIFIABLE_AFTER
                     && !full
                     && left_long
                 {

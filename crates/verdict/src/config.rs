@@ -1,5 +1,6 @@
 //! How cautious the judge is.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use swimlet_protocol::MemberKey;
@@ -33,6 +34,11 @@ pub enum Profile {
 /// A share in whole percent, 1–100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Percent(u8);
+
+/// A text that names no profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no profile; use default, fast or cautious")]
+pub struct ProfileError(String);
 
 /// Why a number is not a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +93,17 @@ impl Profile {
             Self::Fast => "fast",
             Self::Cautious => "cautious",
         }
+    }
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
+        [Self::Default, Self::Fast, Self::Cautious]
+            .into_iter()
+            .find(|profile| profile.as_str() == text)
+            .ok_or_else(|| ProfileError(text.chars().take(64).collect()))
     }
 }
 

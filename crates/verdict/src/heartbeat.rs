@@ -166,6 +166,21 @@ impl HeartbeatTrack {
         !silent.is_zero() && silent >= self.two_periods()
     }
 
+    /// Whether status reports have been missing for longer than a live kubelet's
+    /// take, and no Lease was seen to move since: reason to look at the Lease.
+    pub(crate) fn doubtful(&self, now: Moment) -> bool {
+        let moved = self.moved.unwrap_or(Moment::ORIGIN);
+        now.since(moved.max(self.status_still_since)) >= STATUS_REPORT_PERIOD
+    }
+
+    /// Since when the Lease has stood still; `None` without one.
+    pub(crate) fn lease_still_since(&self) -> Option<Moment> {
+        match self.lease {
+            Lease::Seen { .. } => self.lease_still_since,
+            Lease::Unread | Lease::Absent => None,
+        }
+    }
+
     /// Whether the Lease was read recently enough for a decision.
     pub(crate) fn fresh(&self, now: Moment) -> bool {
         self.read

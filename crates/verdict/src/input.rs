@@ -186,7 +186,10 @@ pub enum LeaseRead {
         /// if unset: the kubelet's default of 40 s is assumed.
         duration: Option<Duration>,
     },
-    /// There is none (404).
+    /// There is none (404), or one that is not in use: a kubelet with
+    /// `enableNodeLease: false` leaves its old Lease behind. Its `renewTime` then lies
+    /// before the Node's `lastHeartbeatTime` by more than its duration; both are the
+    /// node's own clock, so the edge can tell.
     None,
     /// The read failed: it says nothing.
     Failed,

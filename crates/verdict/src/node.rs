@@ -1,10 +1,12 @@
 //! What the API server says of a Node, as the judge needs it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use swimlet_protocol::{MemberKey, NodeName, Zone};
+
+use crate::constants::KUBELET_PORT;
 
 /// A Node object's UID; opaque, only compared.
 ///
@@ -89,6 +91,19 @@ pub enum Lifecycle {
     MaintenancePlanned,
     /// `MaintenanceInProgress`.
     MaintenanceInProgress,
+}
+
+impl NodeSeen {
+    /// Where its kubelet serves, an entry per address.
+    pub fn kubelets(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let port = match self.kubelet_port {
+            0 => KUBELET_PORT,
+            port => port,
+        };
+        self.addresses
+            .iter()
+            .map(move |address| SocketAddr::new(*address, port))
+    }
 }
 
 impl NodeUid {

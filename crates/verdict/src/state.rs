@@ -184,6 +184,19 @@ impl Node {
                 .is_some_and(|writing| writing.state != WriteState::Shown)
     }
 
+    /// Whether its agent says, and said lately, that the API server fails.
+    pub(crate) fn says_api_fails(&self, now: Moment) -> bool {
+        self.word.is_fresh(now) && self.word.api_fails_since.is_some()
+    }
+
+    /// Whether status reports and Lease both stopped while its agent answers.
+    pub(crate) fn heartbeats_stopped(&self, now: Moment) -> bool {
+        self.suspicion.is_none()
+            && self.heartbeats.doubtful(now)
+            && self.heartbeats.lease_still_since().is_some()
+            && self.heartbeats.silent_long(now)
+    }
+
     /// No evidence of silence is older than this.
     pub(crate) fn silence_floor(&self) -> Moment {
         let packet = self.packet.unwrap_or(Moment::ORIGIN);

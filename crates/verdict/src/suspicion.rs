@@ -152,6 +152,7 @@ impl Suspicion {
         self.rounds.clear();
         self.full_before = 0;
         self.next_round = now;
+        self.fast_since = now;
     }
 }
 

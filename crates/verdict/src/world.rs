@@ -1,7 +1,7 @@
 //! Everything the judge knows of the cluster, and what it counts in it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use swimlet_protocol::{MemberKey, Moment, NodeName, Zone};
 
@@ -21,8 +21,8 @@ pub(crate) struct World {
     pub(crate) aggregators: BTreeMap<MemberKey, Aggregator>,
     /// What is known of agents whose Node has not been seen yet.
     pub(crate) members: BTreeMap<MemberKey, AgentMemory>,
-    /// How many Nodes name an address as theirs.
-    addresses: BTreeMap<IpAddr, u32>,
+    /// How many Nodes name an address and kubelet port as theirs.
+    sockets: BTreeMap<SocketAddr, u32>,
 }
 
 /// What is known of an aggregator.
@@ -98,22 +98,23 @@ impl World {
         }
     }
 
-    pub(crate) fn is_own_address(&self, address: IpAddr) -> bool {
-        self.addresses.get(&address).copied().unwrap_or(0) <= 1
+    /// Whether at most one Node names this address and port as its kubelet's.
+    pub(crate) fn is_unique(&self, socket: SocketAddr) -> bool {
+        self.sockets.get(&socket).copied().unwrap_or(0) <= 1
     }
 
-    pub(crate) fn add_addresses(&mut self, addresses: &[IpAddr]) {
-        for address in addresses {
-            *self.addresses.entry(*address).or_default() += 1;
+    pub(crate) fn add_sockets(&mut self, sockets: impl Iterator<Item = SocketAddr>) {
+        for socket in sockets {
+            *self.sockets.entry(socket).or_default() += 1;
         }
     }
 
-    pub(crate) fn remove_addresses(&mut self, addresses: &[IpAddr]) {
-        for address in addresses {
-            if let Some(count) = self.addresses.get_mut(address) {
+    pub(crate) fn remove_sockets(&mut self, sockets: impl Iterator<Item = SocketAddr>) {
+        for socket in sockets {
+            if let Some(count) = self.sockets.get_mut(&socket) {
                 *count -= 1;
                 if *count == 0 {
-                    self.addresses.remove(address);
+                    self.sockets.remove(&socket);
                 }
             }
         }
@@ -135,7 +136,7 @@ impl World {
             census.fell += usize::from(within(node.fell, GRADED_WITHIN));
             census.left_lately += usize::from(within(node.agent.left, ALL_LEFT_WITHIN));
             census.says_api_fails +=
-                usize::from(node.word.is_fresh(now) && node.word.api_fails_since.is_some());
+                usize::from(node.says_api_fails(now) || node.heartbeats_stopped(now));
             if node.agent.left.is_some() {
                 census.left += 1;
                 continue;

@@ -225,7 +225,9 @@ impl Judge {
                 }
                 let aggregator = self.world.aggregators.entry(key).or_default();
                 aggregator.host = host.or(aggregator.host.take());
-                aggregator.heard = aggregator.heard.max(Some(now));
+                if !known {
+                    aggregator.heard = Some(now);
+                }
             }
             MemberChange::Left | MemberChange::Gone => {
                 if key != self.config.me {

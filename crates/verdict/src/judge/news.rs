@@ -50,7 +50,7 @@ impl Judge {
             return;
         }
         let agent = self.world.members.remove(&seen.key).unwrap_or_default();
-        self.world.add_addresses(&seen.addresses);
+        self.world.add_sockets(seen.kubelets());
         self.world.by_key.insert(seen.key, seen.node.name.clone());
         let name = seen.node.name.clone();
         let mut node = Node::new(self.now, seen, agent);
@@ -65,8 +65,7 @@ impl Judge {
         };
         let news = ready_news(node.seen.ready.as_ref(), seen.ready.as_ref());
         let before = std::mem::replace(&mut node.seen, seen);
-        let moved = before.addresses != node.seen.addresses;
-        let after = node.seen.addresses.clone();
+        let kubelets: Vec<_> = node.seen.kubelets().collect();
         match news {
             ReadyNews::Same => {}
             ReadyNews::OursShown => match &mut node.writing {
@@ -85,10 +84,8 @@ impl Judge {
                 self.hurry();
             }
         }
-        if moved {
-            self.world.remove_addresses(&before.addresses);
-            self.world.add_addresses(&after);
-        }
+        self.world.remove_sockets(before.kubelets());
+        self.world.add_sockets(kubelets.into_iter());
     }
 
     /// The kubelet wrote True or False. If our Unknown stood it is taken back, and
@@ -153,7 +150,7 @@ impl Judge {
         }
         if let Some(node) = self.world.nodes.remove(&gone.name) {
             self.world.by_key.remove(&node.seen.key);
-            self.world.remove_addresses(&node.seen.addresses);
+            self.world.remove_sockets(node.seen.kubelets());
             self.world.members.remove(&node.seen.key);
             if node.heartbeats.in_flight() {
                 self.lease_reads = self.lease_reads.saturating_sub(1);
@@ -225,7 +222,6 @@ impl Judge {
                 node.heartbeats.begin();
                 if let Some(case) = &mut node.suspicion {
                     case.restart_rounds(now);
-                    case.fast_since = now;
                 }
             }
             self.hurry();
@@ -288,7 +284,6 @@ impl Judge {
             && let Some(case) = &mut node.suspicion
         {
             case.restart_rounds(now);
-            case.fast_since = now;
         }
     }
 }

@@ -31,14 +31,19 @@ impl Judge {
         if self.leader {
             self.ask_rounds();
         }
-        let open: Vec<NodeName> = self
+        let due: Vec<NodeName> = self
             .world
             .nodes
             .iter()
-            .filter(|(_, node)| sweeps || node.is_open() || !is_quiet(node.said.verdict))
+            .filter(|(_, node)| {
+                sweeps
+                    || node.is_open()
+                    || node.heartbeats_stopped(now)
+                    || !is_quiet(node.said.verdict)
+            })
             .map(|(name, _)| name.clone())
             .collect();
-        for name in &open {
+        for name in &due {
             self.settle(name);
         }
         self.watch_brakes();

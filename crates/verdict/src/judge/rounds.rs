@@ -10,7 +10,7 @@ use swimlet_protocol::{MemberKey, Moment, NodeName, Zone};
 use super::Judge;
 use crate::constants::{
     ANSWER_WITHIN, ASKS_MAX, CASES_PER_ROUND_MAX, DIRECT_CHECK_INTERVAL, FAST_ROUNDS_FOR,
-    HEALTH_COUNTED_MAX, KUBELET_PORT, OBSERVERS_ASKED_MAX, OBSERVERS_INSIDE, ROUND_SLACK,
+    HEALTH_COUNTED_MAX, OBSERVERS_ASKED_MAX, OBSERVERS_INSIDE, ROUND_SLACK,
 };
 use crate::input::AnswerSeen;
 use crate::output::{Ask, Output};
@@ -264,7 +264,7 @@ impl Judge {
         kubelet: SocketAddr,
     ) {
         let now = self.now;
-        let own = self.world.is_own_address(kubelet.ip());
+        let own = self.world.is_unique(kubelet);
         let Some(name) = self.world.by_key.get(&answer.subject).cloned() else {
             return;
         };
@@ -355,17 +355,10 @@ fn silent_again(case: &mut Suspicion, asked: Moment, interval: Duration) -> bool
 
 /// One entry per address; a Node without addresses cannot be tried.
 fn subjects(node: &Node) -> Vec<VerifySubject> {
-    let port = match node.seen.kubelet_port {
-        0 => KUBELET_PORT,
-        port => port,
-    };
+    let subject = node.seen.key;
     node.seen
-        .addresses
-        .iter()
-        .map(|address| VerifySubject {
-            subject: node.seen.key,
-            kubelet: SocketAddr::new(*address, port),
-        })
+        .kubelets()
+        .map(|kubelet| VerifySubject { subject, kubelet })
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use swimlet_protocol::NodeName;
+use swimlet_protocol::{Moment, NodeName};
 
 use super::Judge;
 use crate::assess::Assessment;
@@ -43,7 +43,7 @@ impl Judge {
             self.read_lease(name, Duration::MAX);
             return;
         };
-        if needs_lease(node, &found) {
+        if needs_lease(node, &found, self.now) {
             let interval = if found.needs_silence || found.evidence.agent == Agent::Answers {
                 LEASE_READ_INTERVAL
             } else {
@@ -302,13 +302,16 @@ impl Judge {
 
 /// Whether a node's heartbeats matter to its case: not to one whose kubelet
 /// answers, and not to a goodbye that nothing followed.
-fn needs_lease(node: &Node, found: &Assessment) -> bool {
+fn needs_lease(node: &Node, found: &Assessment, now: Moment) -> bool {
+    if node.agent.heard.is_none() && node.suspicion.is_none() {
+        return false;
+    }
     match &node.suspicion {
         Some(case) => {
             found.evidence.port != Port::AnswersTls
                 && (case.accusers_len() > 0 || case.dead_port_since.is_some())
         }
-        None => node.word.says_failing(),
+        None => node.word.says_failing() || node.heartbeats.doubtful(now),
     }
 }
 

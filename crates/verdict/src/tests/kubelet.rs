@@ -201,3 +201,31 @@ fn one_path_alone_is_weak_evidence() {
     assert_eq!(village.writes[0].3, Rule::NoPacketAndHeartbeatsSilent);
     assert_eq!(village.writes.len(), 1);
 }
+
+/// A kubelet whose checks pass and whose heartbeats stopped (an expired client
+/// certificate, a hung sync loop): found by its missing status reports, confirmed by
+/// its Lease, never before in-tree would.
+#[test]
+fn a_kubelet_that_stops_reporting_is_found_without_the_agent_s_word() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    village.run(secs(400));
+    assert_eq!(village.lease_reads, 0);
+    let stopped = village.now;
+    village.host("n5").mute = true;
+    village.run_until(secs(900), |village| !village.written("n5").is_empty());
+    assert!(village.written_after("n5", stopped).unwrap() >= secs(50));
+    assert_eq!(village.written("n5"), [Verdict::ApiCutOff]);
+    assert_eq!(village.writes[0].3, Rule::HeartbeatsSilent);
+    assert_eq!(village.writes.len(), 1);
+}
+
+/// Slow status reports alone are no evidence: the Lease moves.
+#[test]
+fn slow_status_reports_with_a_moving_lease_are_no_evidence() {
+    let mut village = Village::of(6, &["a", "b", "c"], Profile::Fast);
+    village.each(0..6, |host| host.reports_status = false);
+    village.run(secs(2_000));
+    assert!(village.writes.is_empty());
+    assert!(village.lease_reads > 0, "they were looked at");
+    assert!(village.lease_reads < 6 * 4 * 5, "{}", village.lease_reads);
+}

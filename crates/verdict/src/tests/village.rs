@@ -50,6 +50,9 @@ pub(super) struct HostSim {
     /// Hosts reach each other on the same side only; aggregators are on side 0.
     pub(super) side: u8,
     pub(super) reaches_api: bool,
+    /// Its kubelet's heartbeats stop, and everything else goes on.
+    pub(super) mute: bool,
+    pub(super) reports_status: bool,
     pub(super) mesh_blocked: bool,
     pub(super) port_blocked: bool,
     /// Verifiers had reached the port before.
@@ -85,6 +88,8 @@ pub(super) struct Village {
     pub(super) writes: Vec<(Moment, String, Verdict, Rule)>,
     pub(super) enforce: bool,
     pub(super) api_works: bool,
+    /// What the API server says to the next writes instead of carrying them out.
+    pub(super) api_refuses: Option<WriteOutcome>,
     pub(super) lease_reads: u32,
     queue: BTreeMap<(Moment, u64), Input>,
     seq: u64,
@@ -140,6 +145,7 @@ impl Village {
             writes: Vec::new(),
             enforce: true,
             api_works: true,
+            api_refuses: None,
             lease_reads: 0,
             queue: BTreeMap::new(),
             seq: 0,
@@ -163,6 +169,8 @@ impl Village {
                 kubelet: Kubelet::Works,
                 side: 0,
                 reaches_api: true,
+                mute: false,
+                reports_status: true,
                 mesh_blocked: false,
                 port_blocked: false,
                 port_baseline: true,
@@ -414,6 +422,8 @@ impl Village {
             WriteOutcome::Failed
         } else if self.hosts[&name].ready != decision.evidence.ready {
             WriteOutcome::Superseded
+        } else if let Some(refused) = self.api_refuses {
+            refused
         } else if !self.enforce {
             WriteOutcome::WouldWrite
         } else {
@@ -562,12 +572,12 @@ impl Village {
     fn heartbeat(&mut self, name: &str) {
         let host = &self.hosts[name];
         let works = host.power && host.kubelet == Kubelet::Works && host.reaches_api;
-        if !works || host.deaf || !self.api_works {
+        if !works || host.deaf || host.mute || !self.api_works {
             return;
         }
         let renews = self.every(host.lease_duration / 4, host.phase);
         let looks = self.every(secs(10), host.phase + secs(3));
-        let reports = self.every(secs(300), host.phase * 30);
+        let reports = host.reports_status && self.every(secs(300), host.phase * 30);
         let bears_unknown = host.unknown_since.is_some();
         let host = self.host(name);
         if renews {

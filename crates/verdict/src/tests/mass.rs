@@ -1,0 +1,232 @@
+//! Many at once: the brakes, and what lifts them.
+
+use super::village::{AgentRuns, Village, secs};
+use crate::{Brake, Notice, Profile, Rule, Verdict};
+
+fn told(village: &Village, brake: Brake) -> bool {
+    village
+        .notices
+        .iter()
+        .any(|(_, notice)| *notice == Notice::BrakeOn { brake })
+}
+
+/// Scenario 19: a third of the nodes loses power, all of it in one zone of three.
+#[test]
+fn a_lost_zone_of_three_is_written_quickly_and_whole() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    let died = village.now;
+    let zone: Vec<usize> = (0..30).filter(|index| index % 3 == 1).collect();
+    village.each(zone.clone(), |host| host.power = false);
+    village.run_until(secs(20), |village| village.writes.len() == 10);
+    for index in &zone {
+        let name = format!("n{index}");
+        assert_eq!(village.written(&name), [Verdict::Unreachable]);
+        let took = village.written_after(&name, died).unwrap();
+        assert!(took <= secs(8), "{name}: {took:?}");
+    }
+    assert!(told(&village, Brake::Graded), "alerted at once");
+    village.run(secs(60));
+    assert_eq!(village.writes.len(), 10, "healthy zones are untouched");
+}
+
+/// One of two zones is exactly half, and has witnesses in one zone only: written
+/// once the nodes' own heartbeats have been silent for two periods.
+#[test]
+fn a_lost_zone_of_two_waits_for_the_heartbeats() {
+    let mut village = Village::of(20, &["a", "b"], Profile::Fast);
+    let died = village.now;
+    village.each((0..20).filter(|index| index % 2 == 1), |host| {
+        host.power = false;
+    });
+    village.run(secs(15));
+    assert!(village.writes.is_empty());
+    assert!(told(&village, Brake::Minority));
+    village.run_until(secs(60), |village| village.writes.len() == 10);
+    assert!(
+        village
+            .writes
+            .iter()
+            .all(|(at, ..)| at.since(died) >= secs(20))
+    );
+    village.run(secs(60));
+    assert_eq!(village.writes.len(), 10);
+}
+
+/// A rack of 40 of 60 is a majority: held by brakes 1 and 2, lifted by silence.
+#[test]
+fn a_rack_of_40_of_60_waits_for_the_heartbeats() {
+    let mut village = Village::of(60, &["a", "b", "c"], Profile::Fast);
+    let died = village.now;
+    village.each(0..40, |host| host.power = false);
+    village.run(secs(15));
+    assert!(village.writes.is_empty());
+    assert!(village.brakes().minority);
+    village.run_until(secs(90), |village| village.writes.len() == 40);
+    assert!(
+        village
+            .writes
+            .iter()
+            .all(|(at, ..)| at.since(died) >= secs(20))
+    );
+    village.run(secs(30));
+    assert_eq!(village.writes.len(), 40);
+}
+
+/// A rack of 40 of 100 leaves a majority, and every other zone confirms.
+#[test]
+fn a_rack_of_40_of_100_is_written_quickly() {
+    let mut village = Village::of(100, &["a", "b", "c"], Profile::Default);
+    let died = village.now;
+    village.each(0..40, |host| host.power = false);
+    village.run_until(secs(60), |village| village.writes.len() == 40);
+    let slowest = village.writes.iter().map(|(at, ..)| at.since(died)).max();
+    assert!(slowest <= Some(secs(10)), "{slowest:?}");
+}
+
+/// Many at once in a cluster of one zone are weak evidence.
+#[test]
+fn many_at_once_in_one_zone_wait_for_the_heartbeats() {
+    let mut village = Village::of(20, &["a"], Profile::Fast);
+    let died = village.now;
+    village.each(0..4, |host| host.power = false);
+    village.run_until(secs(90), |village| village.writes.len() == 4);
+    let quickest = village.writes.iter().map(|(at, ..)| at.since(died)).min();
+    assert!(quickest >= Some(secs(20)), "{quickest:?}");
+    assert!(
+        village
+            .decisions
+            .iter()
+            .any(|(_, decision)| decision.evidence.weakness == Some(crate::Weakness::ManyAtOnce))
+    );
+}
+
+/// Scenario 20: a firewall rule takes 60 % out of the mesh; kubelets answer.
+#[test]
+fn a_mesh_port_blocked_for_most_is_braked_and_not_written() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Fast);
+    village.each(0..18, |host| host.mesh_blocked = true);
+    village.run(secs(300));
+    assert!(village.writes.is_empty());
+    assert!(told(&village, Brake::Minority), "loud");
+    assert!(village.brakes().minority);
+    village.each(0..18, |host| host.mesh_blocked = false);
+    village.run(secs(30));
+    assert!(!village.brakes().minority);
+}
+
+/// Scenario 20, worse: the mesh port and the kubelet's are both blocked, so that no
+/// peer reaches 60 % of the nodes; their Leases move.
+#[test]
+fn most_nodes_unreachable_with_moving_leases_are_not_written() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Fast);
+    village.each(0..18, |host| host.side = 1);
+    village.run(secs(300));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+}
+
+/// Scenarios 17 and 18: the aggregator is on the small side of a partition and still
+/// reaches the API server; kubelets on the other side do too.
+#[test]
+fn the_small_side_writes_nothing_and_makes_way() {
+    let mut village = Village::of(20, &["a", "b", "c"], Profile::Fast);
+    let other = super::village::key(swimlet_protocol::Role::Aggregator, "agg-1");
+    village.each(4..20, |host| host.side = 1);
+    for _ in 0..60 {
+        village.feed(crate::Input::PeerView {
+            aggregator: other,
+            seen: crate::SeenShare { alive: 16, of: 20 },
+        });
+        village.run(secs(1));
+    }
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+    assert!(!village.outputs.is_empty(), "it steps down");
+    assert!(
+        !village.judge.may_stand(),
+        "and does not stand while another sees more"
+    );
+    village.each(4..20, |host| host.side = 0);
+    village.run(secs(60));
+    assert!(village.judge.may_stand());
+    assert!(village.writes.is_empty());
+}
+
+/// Where no other aggregator sees more, a new leader would only lose time.
+#[test]
+fn a_leader_that_sees_as_much_as_all_others_stays() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    village.each(0..20, |host| host.power = false);
+    for _ in 0..90 {
+        for name in ["agg-1", "agg-2"] {
+            let aggregator = super::village::key(swimlet_protocol::Role::Aggregator, name);
+            village.feed(crate::Input::Heard {
+                node: aggregator,
+                age: secs(0),
+            });
+        }
+        village.run(secs(1));
+    }
+    assert!(village.outputs.is_empty(), "{:?}", village.outputs);
+    assert_eq!(village.writes.len(), 20);
+}
+
+/// Scenario 33: all agents leave within minutes.
+#[test]
+fn an_uninstalled_mesh_writes_nothing_and_says_so() {
+    let mut village = Village::of(20, &["a", "b", "c"], Profile::Fast);
+    for index in 0..20 {
+        village.leave(&format!("n{index}"));
+        village.run(secs(5));
+    }
+    assert!(told(&village, Brake::CoveredByNone));
+    village.kill("n3");
+    village.run(secs(900));
+    assert!(village.writes.is_empty());
+    assert!(
+        village.brakes().covered_by_none,
+        "time alone does not end it"
+    );
+}
+
+/// Scenario 12: agents are rolled, each says goodbye first.
+#[test]
+fn a_roll_out_of_agents_writes_nothing() {
+    let mut village = Village::of(20, &["a", "b", "c"], Profile::Fast);
+    for index in 0..20 {
+        let name = format!("n{index}");
+        village.leave(&name);
+        village.run(secs(12));
+        village.host(&name).agent = AgentRuns::Yes;
+        village.membership(&name, crate::MemberChange::Joined);
+        village.run(secs(3));
+    }
+    village.run(secs(15));
+    assert!(village.writes.is_empty());
+    assert!(!told(&village, Brake::CoveredByNone));
+    for index in 0..20 {
+        assert_eq!(village.verdict(&format!("n{index}")), Verdict::Alive);
+    }
+}
+
+/// Brake 2: nodes that die one by one are written up to the share, then held until
+/// their own heartbeats are silent.
+#[test]
+fn beyond_the_share_only_silent_heartbeats_lift_the_brake() {
+    let mut village = Village::of(10, &["a", "b", "c"], Profile::Fast);
+    for index in 0..7 {
+        village.kill(&format!("n{index}"));
+        village.run(secs(120));
+    }
+    assert_eq!(village.writes.len(), 7);
+    let withheld: Vec<Rule> = village
+        .decisions
+        .iter()
+        .filter(|(_, decision)| decision.verdict == Verdict::Withheld)
+        .map(|(_, decision)| decision.rule)
+        .collect();
+    assert!(!withheld.is_empty());
+    assert!(
+        withheld
+            .iter()
+            .all(|rule| matches!(rule, Rule::BrakeMinority | Rule::BrakeShare))
+    );
+}
