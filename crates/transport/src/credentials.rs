@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
@@ -15,6 +15,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use swimlet_protocol::Identity;
 
 use crate::event::Refusal;
+use crate::shared::lock;
 use crate::tls;
 
 /// Largest credential file in bytes: a bundle of some hundred CAs.
@@ -101,6 +102,8 @@ pub(crate) struct Store {
     source: Source,
     expected: Identity,
     current: RwLock<Arc<Snapshot>>,
+    /// Held by a look at the files, so that an older look never undoes a newer one.
+    looking: Mutex<()>,
 }
 
 /// What a look at the files found.
@@ -228,6 +231,7 @@ impl Store {
             source: credentials.source,
             expected,
             current: RwLock::new(Arc::new(snapshot)),
+            looking: Mutex::new(()),
         })
     }
 
@@ -249,6 +253,7 @@ impl Store {
     /// projected volume's symlink swap shows in no time stamp of the old ones.
     /// An error leaves what was in use in use. Reads files: not for async code.
     pub(crate) fn reload(&self) -> Result<Reloaded, CredentialsError> {
+        let _looking = lock(&self.looking);
         let pem = self.source.read()?;
         if pem == self.current().pem {
             return Ok(Reloaded::Unchanged);

@@ -102,7 +102,7 @@ counters! {
     syncs_bad,
     /// Credential files taken into use while running.
     credentials_reloaded,
-    /// Credential files that changed and could not be used.
+    /// Looks at credential files that had changed and could not be used.
     credentials_rejected,
 }
 

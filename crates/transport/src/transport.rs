@@ -12,7 +12,7 @@ use swimlet_protocol::codec::encode_frame;
 use swimlet_protocol::stream::{SyncPart, SyncRequest};
 use swimlet_protocol::{Frame, Identity, MemberKey};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -321,7 +321,8 @@ fn shared(config: Config, store: Store, events: mpsc::Sender<Event>) -> Result<S
 }
 
 async fn watch_credentials(shared: Arc<Shared>) {
-    let mut ticks = interval(shared.config.reload_interval);
+    let period = shared.config.reload_interval;
+    let mut ticks = interval_at(Instant::now() + period, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

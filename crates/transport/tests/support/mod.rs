@@ -57,10 +57,13 @@ pub(crate) fn credentials(
     Credentials::from_pem(&issued.certificate_pem, &issued.key_pem, &bundle)
 }
 
-/// The defaults, on a free port of loopback.
+/// The defaults, on a free port of loopback, looking at files only when asked to.
 pub(crate) fn config(identity: &Identity) -> Config {
     let any = "127.0.0.1:0".parse().unwrap();
-    Config::new(identity.clone(), vec![any], [7; 32])
+    Config {
+        reload_interval: Duration::from_secs(3_600),
+        ..Config::new(identity.clone(), vec![any], [7; 32])
+    }
 }
 
 impl Member {
