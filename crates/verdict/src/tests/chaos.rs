@@ -32,12 +32,42 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..60)
 }
 
+/// Carries an event out.
 fn inject(village: &mut Village, event: Event) {
     let name = format!("n{}", event.node);
-    let subject = key(Role::Agent, &name);
+    match event.kind % 12 {
+        0..=2 => {
+            let input = of_members(&name, event);
+            village.feed(input);
+        }
+        3..=7 => {
+            let input = of_the_edge(village, &name, event);
+            village.feed(input);
+        }
+        8 => village.feed(Input::Report {
+            node: key(Role::Agent, &name),
+            age: secs(u64::from(event.other)),
+            kubelet_healthz: Check::Failing,
+            kubelet_port: Check::Failing,
+            api: Check::Failing,
+        }),
+        9 => village.host(&name).mesh_blocked = event.flag,
+        10 => {
+            village.host(&name).kubelet = if event.flag {
+                Kubelet::Works
+            } else {
+                Kubelet::Hung
+            };
+        }
+        _ => village.feed(Input::NodesListed),
+    }
+}
+
+/// What members say: accusations, answers to nothing that was asked, comings and goings.
+fn of_members(name: &str, event: Event) -> Input {
+    let subject = key(Role::Agent, name);
     let other = key(Role::Agent, &format!("n{}", event.other));
-    let node = village.node_ref(&name);
-    let input = match event.kind % 12 {
+    match event.kind % 12 {
         0 => Input::Claim {
             accuser: other,
             subject,
@@ -65,20 +95,7 @@ fn inject(village: &mut Village, event: Event) {
                 SUBJECTS_MAX + 3
             ],
         },
-        2 => Input::Lease {
-            node,
-            read: if event.flag {
-                LeaseRead::Failed
-            } else {
-                LeaseRead::None
-            },
-        },
-        3 => Input::Written {
-            node,
-            episode: u64::from(event.other),
-            outcome: WriteOutcome::Conflict,
-        },
-        4 => Input::Member {
+        _ => Input::Member {
             key: subject,
             change: if event.flag {
                 MemberChange::Joined
@@ -89,39 +106,38 @@ fn inject(village: &mut Village, event: Event) {
             host: None,
             heard_age: None,
         },
+    }
+}
+
+/// What the API server and the election say.
+fn of_the_edge(village: &Village, name: &str, event: Event) -> Input {
+    let node = village.node_ref(name);
+    match event.kind % 12 {
+        3 => Input::Written {
+            node,
+            episode: u64::from(event.other),
+            outcome: WriteOutcome::Conflict,
+        },
+        4 => Input::Lease {
+            node,
+            read: if event.flag {
+                LeaseRead::Failed
+            } else {
+                LeaseRead::None
+            },
+        },
         5 => Input::Leadership(event.flag),
         6 => Input::Api(if event.flag {
             ApiHealth::Working
         } else {
             ApiHealth::Failing
         }),
-        7 => Input::NodeWatch(if event.flag {
+        _ => Input::NodeWatch(if event.flag {
             WatchHealth::Fresh
         } else {
             WatchHealth::Stale
         }),
-        8 => Input::Report {
-            node: subject,
-            age: secs(u64::from(event.other)),
-            kubelet_healthz: Check::Failing,
-            kubelet_port: Check::Failing,
-            api: Check::Failing,
-        },
-        9 => {
-            village.host(&name).mesh_blocked = event.flag;
-            return;
-        }
-        10 => {
-            village.host(&name).kubelet = if event.flag {
-                Kubelet::Works
-            } else {
-                Kubelet::Hung
-            };
-            return;
-        }
-        _ => Input::NodesListed,
-    };
-    village.feed(input);
+    }
 }
 
 proptest! {
