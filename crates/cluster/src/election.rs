@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::state::{Action, Election, Record, Seen, Timing};
+pub use self::state::Timing;
+use self::state::{Action, Election, Record, Seen};
 use crate::clock::Clock;
 use crate::fault::{self, Fault};
 
