@@ -249,6 +249,13 @@ impl Candidate {
                 Seen::Record(record)
             }
             Err(Fault::NotFound) => {
+                if action == Action::Create {
+                    tracing::error!(
+                        "the election's Lease cannot be created: there is no namespace {}; create \
+                         it, or configure the one that swimlet runs in",
+                        self.config.namespace,
+                    );
+                }
                 self.base = None;
                 self.notices
                     .pause

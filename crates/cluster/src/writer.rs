@@ -7,9 +7,9 @@
 
 mod attempt;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use swimlet_verdict::{Decision, Input, NodeUid, WriteOutcome};
@@ -81,7 +81,8 @@ pub(crate) struct Writer {
     /// How many Nodes wait or are being written: the pod marker lets them go first.
     backlog: watch::Sender<usize>,
     pending: BTreeMap<NodeUid, Decision>,
-    busy: BTreeSet<NodeUid>,
+    /// What is being written, and whether it was withdrawn meanwhile.
+    busy: BTreeMap<NodeUid, Arc<AtomicBool>>,
     attempts: JoinSet<Finished>,
     closed_until: Option<Instant>,
     backoff: Backoff,
@@ -107,7 +108,7 @@ impl Writer {
             out,
             backlog,
             pending: BTreeMap::new(),
-            busy: BTreeSet::new(),
+            busy: BTreeMap::new(),
             attempts: JoinSet::new(),
             closed_until: None,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(10), seed),
@@ -152,7 +153,11 @@ impl Writer {
         stats.decisions.fetch_add(1, Ordering::Relaxed);
         let uid = decision.node.uid.clone();
         if decision.verdict.reason().is_none() {
-            // The newest word is that nothing is to be written.
+            // The newest word is that nothing is to be written; an attempt that has not sent its
+            // patch yet ends without it.
+            if let Some(withdrawn) = self.busy.get(&uid) {
+                withdrawn.store(true, Ordering::Relaxed);
+            }
             if self.pending.remove(&uid).is_some() {
                 stats.replaced.fetch_add(1, Ordering::Relaxed);
             }
@@ -174,16 +179,17 @@ impl Writer {
             let next = self
                 .pending
                 .keys()
-                .find(|uid| !self.busy.contains(*uid))
+                .find(|uid| !self.busy.contains_key(*uid))
                 .cloned();
             let Some(uid) = next else { return };
             let Some(decision) = self.pending.remove(&uid) else {
                 return;
             };
-            self.busy.insert(uid);
+            let withdrawn = Arc::new(AtomicBool::new(false));
+            self.busy.insert(uid, Arc::clone(&withdrawn));
             let context = Arc::clone(&self.context);
             self.attempts.spawn(async move {
-                let result = attempt(&context, &decision).await;
+                let result = attempt(&context, &decision, &withdrawn).await;
                 Finished { decision, result }
             });
         }

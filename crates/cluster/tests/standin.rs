@@ -334,6 +334,34 @@ async fn the_newest_decision_wins() {
     assert_eq!(second, (a.node, 2, WriteOutcome::Written));
 }
 
+/// Guards the moment between read and patch: who is alive again by then is not written.
+#[tokio::test]
+async fn a_decision_that_is_withdrawn_while_the_node_is_read_is_not_written() {
+    let standin = standin().await;
+    kubelet(&standin, "a", &[]).await.kill().await.unwrap();
+    let mut edge = start(&standin, Mode::Enforce);
+    let seen = edge.node("a").await;
+    edge.leads().await;
+    let read = Matcher::any()
+        .verb(Verb::Get)
+        .resource("nodes")
+        .user_agent(US);
+    let mut hold = standin.hold(read);
+    edge.handle.decide(decision(&seen)).unwrap();
+    hold.reached().await.unwrap();
+    let mut alive = decision(&seen);
+    alive.verdict = swimlet_verdict::Verdict::Alive;
+    edge.handle.decide(alive).unwrap();
+    let taken = edge.handle.stats().writer.clone();
+    until("both are taken in", async || {
+        taken.decisions.load(std::sync::atomic::Ordering::Relaxed) == 2
+    })
+    .await;
+    hold.release();
+    assert_eq!(edge.outcome().await, WriteOutcome::Superseded);
+    assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
+}
+
 /// Guards that a call without an answer is not believed to have failed, nor to have worked.
 #[tokio::test]
 async fn after_a_call_in_doubt_the_node_is_read_again() {

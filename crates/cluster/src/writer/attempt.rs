@@ -1,5 +1,7 @@
 //! One attempt to write one condition.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
@@ -30,6 +32,7 @@ struct Unknown {
 pub(super) async fn attempt(
     context: &WriterContext,
     decision: &Decision,
+    withdrawn: &AtomicBool,
 ) -> Result<WriteOutcome, Fault> {
     let Some(reason) = decision.verdict.reason() else {
         return Ok(WriteOutcome::Superseded);
@@ -59,7 +62,10 @@ pub(super) async fn attempt(
             .node(&decision.node, Note::would_write(reason, &unknown.message));
         return Ok(WriteOutcome::WouldWrite);
     }
-    // The read took time; the lease may have run out meanwhile.
+    // The read took time: the node may be alive again, and the lease may have run out.
+    if withdrawn.load(Ordering::Relaxed) {
+        return Ok(WriteOutcome::Superseded);
+    }
     if !context.authority.may_act() {
         return Ok(WriteOutcome::Failed);
     }
