@@ -48,11 +48,15 @@ type Words = BTreeMap<Host, (MemberKey, Findings)>;
 impl View<'_> {
     /// What the rules say; `None` while a suspicion is too young to say anything.
     pub(crate) fn assess(&self, node: &Node) -> Option<Assessment> {
-        if !node.is_monitored(self.now) {
+        if !node.had_agent(self.now) {
             return Some(self.plain(node, Verdict::Unmonitored, Rule::NoAgentEver));
         }
         match &node.suspicion {
             None => self.answering(node),
+            // Its silence is no failure.
+            Some(_) if node.seen.deleting => node
+                .fell
+                .map(|_| self.plain(node, Verdict::Withheld, Rule::BeingRemoved)),
             Some(case) => self.silent(node, case),
         }
     }
@@ -205,7 +209,10 @@ impl View<'_> {
                 }
             }
             (Persistence::InTreeGrace, _) => {
-                found.ripe = full && silent_long && stood >= IN_TREE_GRACE * node.damping(self.now);
+                found.ripe = began_known
+                    && full
+                    && silent_long
+                    && stood >= IN_TREE_GRACE * node.damping(self.now);
             }
         }
     }

@@ -69,7 +69,8 @@ impl Evidence {
     pub fn summary(&self) -> String {
         let mut text = match (self.agent, self.port) {
             (Agent::Answers, _) => format!(
-                "The node's agent answers; its own checks have failed for {}.",
+                "The node's agent answers; for {} its kubelet, by the agent's checks or by its \
+                 heartbeats, has not worked or not reached the API server.",
                 seconds(self.stood)
             ),
             (_, Port::Refuses | Port::AcceptsOnly) => format!(

@@ -22,6 +22,7 @@ use crate::input::{ApiHealth, Input, SeenShare, WatchHealth};
 use crate::output::{Brake, Brakes, Notice, Output};
 use crate::standing::{Standing, Stats};
 use crate::state::Node;
+use crate::verdict::Verdict;
 use crate::world::{Aggregator, Census, World};
 
 /// Turns evidence about nodes into decisions; see the crate's documentation.
@@ -236,7 +237,16 @@ impl Judge {
     }
 
     fn stand(&self, node: &Node) -> Standing {
-        let found = self.view().assess(node);
+        let summary = match node.said.verdict {
+            Verdict::Alive if node.suspicion.is_none() => "The agent answers.".to_owned(),
+            Verdict::Alive => "Accused; not confirmed.".to_owned(),
+            Verdict::Unmonitored => "No agent was ever heard.".to_owned(),
+            Verdict::Left => "The agent said goodbye; the kubelet is checked directly.".to_owned(),
+            _ => self
+                .view()
+                .assess(node)
+                .map_or_else(String::new, |found| found.evidence.summary()),
+        };
         Standing {
             node: node.seen.node.clone(),
             key: node.seen.key,
@@ -249,10 +259,7 @@ impl Judge {
                 .as_ref()
                 .map_or(0, crate::suspicion::Suspicion::accusers_len),
             heard: node.agent.heard,
-            summary: found.map_or_else(
-                || "Accused; not yet verified.".to_owned(),
-                |found| found.evidence.summary(),
-            ),
+            summary,
         }
     }
 

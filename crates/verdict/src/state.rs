@@ -130,10 +130,15 @@ impl Node {
         }
     }
 
-    /// Whether it had an agent within the memory, and is not marked as having none.
+    /// Whether it counts among the nodes that we watch: it had an agent, and is not
+    /// being removed.
     pub(crate) fn is_monitored(&self, now: Moment) -> bool {
+        !self.seen.deleting && self.had_agent(now)
+    }
+
+    /// Whether it had an agent within the memory, and is not marked as having none.
+    pub(crate) fn had_agent(&self, now: Moment) -> bool {
         !self.seen.agentless
-            && !self.seen.deleting
             && self
                 .agent
                 .known
@@ -173,6 +178,13 @@ impl Node {
             )
         });
         shown || on_its_way
+    }
+
+    /// Whether somebody misses it, and its host has not answered otherwise.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.suspicion
+            .as_ref()
+            .is_some_and(|case| case.accusers_len() > 0 && !case.host_answered())
     }
 
     /// Whether anything about it must be looked at.

@@ -46,7 +46,10 @@ pub(crate) struct Census {
     pub(crate) seen: SeenShare,
     pub(crate) monitored: usize,
     pub(crate) unknown: usize,
+    /// Nodes that fell within the last minute.
     pub(crate) fell: usize,
+    /// These, and the nodes that somebody misses right now.
+    pub(crate) falling: usize,
     pub(crate) left: usize,
     pub(crate) left_lately: usize,
     pub(crate) says_api_fails: usize,
@@ -133,7 +136,9 @@ impl World {
             census.unknown += usize::from(node.bears_ours());
             census.zones.insert(node.seen.zone.clone());
             let within = |at: Option<Moment>, window| at.is_some_and(|at| now.since(at) <= window);
-            census.fell += usize::from(within(node.fell, GRADED_WITHIN));
+            let fell = within(node.fell, GRADED_WITHIN);
+            census.fell += usize::from(fell);
+            census.falling += usize::from(fell || node.is_missed());
             census.left_lately += usize::from(within(node.agent.left, ALL_LEFT_WITHIN));
             census.says_api_fails +=
                 usize::from(node.says_api_fails(now) || node.heartbeats_stopped(now));
@@ -170,9 +175,19 @@ impl Census {
         others.clamp(WITNESSES_MIN, WITNESSES_WANTED)
     }
 
-    /// Brake 3: many nodes fell within a minute.
+    /// Brake 3: many nodes fell within a minute. Those that are only missed yet count
+    /// too: the first of many must not be decided before the others are confirmed.
     pub(crate) fn is_graded(&self) -> bool {
-        self.fell >= GRADED_NODES_MIN && GRADED_SHARE.exceeded_by(self.fell, self.monitored)
+        self.is_many(self.falling)
+    }
+
+    /// The same with confirmed falls alone: what people are told.
+    pub(crate) fn many_fell(&self) -> bool {
+        self.is_many(self.fell)
+    }
+
+    fn is_many(&self, nodes: usize) -> bool {
+        nodes >= GRADED_NODES_MIN && GRADED_SHARE.exceeded_by(nodes, self.monitored)
     }
 
     pub(crate) fn several_zones(&self) -> bool {

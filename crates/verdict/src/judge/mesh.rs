@@ -62,7 +62,7 @@ impl Judge {
         };
         // A goodbye is no accusation, and of a node that never had an agent the mesh
         // knows nothing.
-        if node.agent.left.is_some() || !node.is_monitored(now) {
+        if node.agent.left.is_some() || !node.had_agent(now) {
             self.stats.claims_unknown += 1;
             return;
         }

@@ -291,10 +291,13 @@ impl Judge {
 /// A previous leader's Unknown, or our own of before a restart: to know that it is
 /// taken back, should it be.
 fn ours_shown(ready: Option<&ReadyCondition>, now: Moment) -> Option<Writing> {
-    let shown = ready.is_some_and(|ready| ready.ours && ready.status == ReadyStatus::Unknown);
-    shown.then_some(Writing {
+    let ready = ready.filter(|ready| ready.ours && ready.status == ReadyStatus::Unknown)?;
+    let verdict = Verdict::WRITTEN
+        .into_iter()
+        .find(|verdict| verdict.reason() == Some(&ready.reason));
+    Some(Writing {
         episode: 0,
-        verdict: Verdict::Unreachable,
+        verdict: verdict.unwrap_or(Verdict::Unreachable),
         at: now,
         state: WriteState::Shown,
     })

@@ -157,7 +157,7 @@ impl Judge {
                 settled && self.census.seen.of > 0 && !self.census.seen.is_majority(),
             ),
             (Brake::Share, withheld(Rule::BrakeShare)),
-            (Brake::Graded, self.census.is_graded()),
+            (Brake::Graded, self.census.many_fell()),
             (Brake::CoveredByNone, self.covered_by_none),
         ];
         for (brake, on) in now_on {

@@ -157,9 +157,7 @@ impl Judge {
                 && self.census.several_zones()
                 && !self.view().every_other_zone_confirms(node, &found.evidence)
         };
-        if node.seen.deleting {
-            Some(Rule::BeingRemoved)
-        } else if node.seen.hold {
+        if node.seen.hold {
             Some(Rule::Hold)
         } else if self.paused {
             Some(Rule::Paused)
@@ -291,9 +289,11 @@ impl Judge {
             self.stats.lease_reads_put_off += 1;
             return;
         }
-        node.heartbeats.ask(now);
         let node = node.seen.node.clone();
-        if self.put(Output::ReadLease(node)) {
+        if self.put(Output::ReadLease(node))
+            && let Some(node) = self.world.nodes.get_mut(name)
+        {
+            node.heartbeats.ask(now);
             self.lease_reads += 1;
             self.stats.lease_reads += 1;
         }
@@ -325,6 +325,7 @@ fn notice(name: &NodeName, decision: &Decision) -> Option<Notice> {
             witnesses: decision.evidence.witnesses.len(),
             need: decision.evidence.need,
         }),
+        Verdict::Withheld if decision.rule == Rule::BeingRemoved => None,
         Verdict::Withheld => Some(Notice::Withheld {
             node,
             rule: decision.rule,

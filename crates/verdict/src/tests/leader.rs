@@ -165,6 +165,10 @@ fn a_node_being_removed_is_no_failure() {
     village.kill("n3");
     village.run(secs(30));
     assert!(village.writes.is_empty() && village.notices.is_empty());
+    assert_eq!(
+        village.said("n3"),
+        [(Verdict::Withheld, Rule::BeingRemoved)]
+    );
     let gone = village.node_ref("n3");
     village.hosts.remove("n3");
     village.feed(Input::NodeGone(gone));

@@ -230,3 +230,25 @@ fn beyond_the_share_only_silent_heartbeats_lift_the_brake() {
             .all(|rule| matches!(rule, Rule::BrakeMinority | Rule::BrakeShare))
     );
 }
+
+/// Brake 3: a zone that does not confirm holds back what the others say, until its
+/// verifiers speak.
+#[test]
+fn many_at_once_need_a_witness_in_every_other_zone() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    village.each((0..30).filter(|index| index % 3 == 2), |host| {
+        host.frozen_verifier = true;
+    });
+    village.each([0, 3, 6, 9], |host| host.power = false);
+    village.run(secs(30));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+    assert!(
+        village
+            .said("n0")
+            .contains(&(Verdict::Withheld, Rule::BrakeGraded))
+    );
+    village.each((0..30).filter(|index| index % 3 == 2), |host| {
+        host.frozen_verifier = false;
+    });
+    village.run_until(secs(10), |village| village.writes.len() == 4);
+}
