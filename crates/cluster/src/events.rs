@@ -33,7 +33,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(600);
 const REMEMBERED_MAX: usize = 2048;
 /// Longest wait for the server.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest note (`ValidateEventUpdate` and `noteLengthLimit` in `pkg/apis/core/validation`).
+/// Longest note (`NoteLengthLimit` in `pkg/apis/core/validation/events.go`).
 const NOTE_BYTES_MAX: usize = 1024;
 /// Longest part of the regarded object's name in the Event's own name, which has 253 in all.
 const NAME_BYTES_MAX: usize = 220;

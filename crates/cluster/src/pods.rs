@@ -1,8 +1,8 @@
 //! The pod marker: pods of a Node that bears our Unknown leave their Services.
 //!
-//! The in-tree node lifecycle controller marks the pods of a Node whose condition it wrote
-//! itself, and no others: after an Unknown of ours its pass finds nothing to change
-//! (`node_lifecycle_controller.go`, `processNodeLeaseUpdate` and `monitorNodeHealth`). So what
+//! The in-tree node lifecycle controller marks pods when its own pass turned a Node from ready to
+//! not ready (`monitorNodeHealth` compares the condition before and after its own write); after an
+//! Unknown of ours its pass finds nothing to change, and marks nobody. So what
 //! `MarkPodsNotReady` does is done here: every pod with a Ready condition that is not False gets
 //! False and a transition time, reason and message stay, and a Warning `NodeNotReady` is
 //! recorded. The kubelet alone sets it back.
