@@ -117,7 +117,7 @@ impl Outbox {
             })
             .collect();
         let count = claims.len();
-        let frames = batches::<_, CLAIMS_MAX>(claims, |claim| encoded_len(claim))
+        let frames = batches::<_, CLAIMS_MAX>(claims, encoded_len)
             .map(Frame::Claims)
             .collect();
         (frames, count)
@@ -132,7 +132,7 @@ impl Outbox {
                 ..aged.item
             })
             .collect();
-        batches::<_, REPORTS_MAX>(reports, |report| encoded_len(report))
+        batches::<_, REPORTS_MAX>(reports, encoded_len)
             .map(Frame::Reports)
             .collect()
     }

@@ -67,6 +67,9 @@ pub const ASK_LINKS_MIN: usize = 3;
 /// Added to the probe timeout when waiting for co-observers: they have to hear
 /// the request and, where their link broke, to build one.
 pub const ASK_GRACE: Duration = Duration::from_millis(300);
+/// A missed subject is accused this long after its co-observers were asked: one that
+/// reaches it says so within two round trips, and a region's are 10 ms.
+pub const REACHED_GRACE: Duration = Duration::from_millis(150);
 /// A co-observer's "reached" or "not reached" counts this long: until the next
 /// round of requests was answered, at [`MISSING_INTERVAL`] each.
 pub const REPORT_FRESH: Duration = Duration::from_millis(2_500);
@@ -102,9 +105,9 @@ pub const SUSPICION_MAX: Duration = Duration::from_secs(9);
 pub const CONTACT_FRESH: Duration = Duration::from_secs(3);
 /// A refutation at most this often: each spends one of 65,535 incarnations.
 pub const REFUTE_INTERVAL: Duration = Duration::from_millis(500);
-/// A third party may raise a known incarnation by this much at most. A member
-/// refutes twice a second at most, so this is a minute of steady accusation.
-pub const INCARNATION_STEP_MAX: u16 = 120;
+/// A third party may raise a known incarnation by this much at most, of ours too. A
+/// member refutes seldom; whoever missed more than this hears it from an aggregator.
+pub const INCARNATION_STEP_MAX: u16 = 8;
 /// A third party may raise a known generation by this many milliseconds at most:
 /// ten years. Generations are start times, and a member may have been away for
 /// long; what this stops is one lie that no honest clock ever passes.
@@ -130,6 +133,8 @@ pub const DIAL_RETRY_MIN: Duration = Duration::from_secs(1);
 pub const DIAL_RETRY_MAX: Duration = Duration::from_secs(8);
 /// Of two members that watch each other one dials first; the other waits this long.
 pub const DIAL_YIELD: Duration = Duration::from_millis(1_500);
+/// Dials after which a third party's word of a later start is dropped: a minute's worth.
+pub const HINT_TRIES: u32 = 8;
 /// A link of ours that nobody needs is closed after this time.
 pub const UNWANTED_KEPT: Duration = Duration::from_secs(10);
 /// First frames on a link that carry our own record, in case some are lost.

@@ -130,6 +130,11 @@ impl Links {
         self.failed.get(&peer).map_or(now, |failed| failed.retry)
     }
 
+    /// How many dials of the peer failed in a row.
+    pub(crate) fn failures(&self, peer: MemberKey) -> u32 {
+        self.failed.get(&peer).map_or(0, |failed| failed.times)
+    }
+
     /// Forgets that dials failed, because there is a new address to try.
     pub(crate) fn may_dial_now(&mut self, peer: MemberKey) {
         self.failed.remove(&peer);

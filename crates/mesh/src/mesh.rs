@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use swimlet_protocol::frame::{Claim, Finding};
 use swimlet_protocol::stream::digest_of;
 use swimlet_protocol::{
-    ClusterId, Frame, Generation, MemberKey, MemberRecord, MemberState, Moment, Role,
+    ClusterId, Frame, Generation, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role,
 };
 
 use crate::api::{Config, Event, Input, Output};
@@ -59,6 +59,8 @@ pub struct Mesh {
     ledger: Ledger,
     suspicions: BTreeMap<MemberKey, Suspicion>,
     refuted_at: Option<Moment>,
+    /// The highest incarnation at which we are accused and had no turn to refute.
+    refute_due: Option<Incarnation>,
     leaving: bool,
 
     // Observation.
@@ -114,6 +116,7 @@ impl Mesh {
             ledger: Ledger::new(key, seed),
             suspicions: BTreeMap::new(),
             refuted_at: None,
+            refute_due: None,
             leaving: false,
             rings: Rings::new(),
             rings_changed: true,
@@ -282,7 +285,9 @@ impl Mesh {
                 Timer::Timeout(subject) => self.probe_timed_out(now, subject),
                 Timer::Probe(subject) => self.probe_due(now, subject),
                 Timer::Asked(subject) => self.asked_long_enough(subject),
+                Timer::Accuse(subject) => self.accuse(now, subject),
                 Timer::Suspicion(subject) => self.evaluate(now, subject),
+                Timer::Refute => self.refute_now(now),
                 Timer::Repair => self.repair(now),
                 Timer::Claims => self.send_claims(now),
                 Timer::Gossip => self.gossip(now),

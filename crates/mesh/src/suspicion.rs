@@ -58,6 +58,12 @@ impl Suspicion {
         self.words.remove(&accuser);
     }
 
+    /// Takes back every word but those of members that hold it Down or Left.
+    pub(crate) fn withdraw_suspicions(&mut self) {
+        self.words
+            .retain(|_, word| matches!(word.state, MemberState::Down | MemberState::Left));
+    }
+
     /// Drops words that were refuted by `incarnation` or are too old; `false` if none is left.
     pub(crate) fn expire(&mut self, now: Moment, incarnation: Incarnation) -> bool {
         self.words.retain(|_, word| {

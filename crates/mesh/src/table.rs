@@ -34,6 +34,9 @@ pub struct Member {
     pub seen_at: Option<SocketAddr>,
     /// What a third party said of a later start of it; to be confirmed by itself.
     pub(crate) hint: Option<MemberRecord>,
+    /// A higher generation that its own word showed to be an older start; third parties
+    /// still repeat it for a while.
+    pub(crate) overruled: Option<Generation>,
     /// The link over which it confirmed its generation itself; 0 for none.
     pub(crate) confirmed_by: u64,
     /// How often it came back; see `foca_bridge`.
@@ -75,6 +78,7 @@ impl Member {
             last_contact: None,
             seen_at: None,
             hint: None,
+            overruled: None,
             confirmed_by: 0,
             epoch: 0,
         }

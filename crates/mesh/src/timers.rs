@@ -14,8 +14,12 @@ pub(crate) enum Timer {
     Probe(MemberKey),
     /// The co-observers asked about this subject should have reported.
     Asked(MemberKey),
+    /// If nobody reached this subject by now, it is to be accused.
+    Accuse(MemberKey),
     /// The suspicion of this member runs out.
     Suspicion(MemberKey),
+    /// A refutation of ours had to wait for its turn.
+    Refute,
     /// Rings or links changed: see which links are missing.
     Repair,
     /// Claims and reports are to be sent.

@@ -1,6 +1,6 @@
 //! One subject under probe.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use swimlet_protocol::{MemberKey, Moment};
 
@@ -29,10 +29,15 @@ pub(crate) struct Watch {
     pub(crate) asked: BTreeSet<MemberKey>,
     /// How many were asked in this round.
     pub(crate) asked_count: usize,
-    /// When a co-observer last reached it.
-    pub(crate) reached: Option<Moment>,
-    /// When a co-observer last failed to reach it too.
-    pub(crate) corroborated: Option<Moment>,
+    /// How many of them reported, whatever they said.
+    pub(crate) heard_from: usize,
+    /// When another observer last said that it misses it, unasked.
+    pub(crate) requested: Option<Moment>,
+    /// Whether the last miss was of a probe that somebody asked for.
+    pub(crate) indirect: bool,
+    /// Whether each co-observer reached it when we last asked, and when it told us;
+    /// bounded by whom we ask.
+    reports: BTreeMap<MemberKey, (bool, Moment)>,
     /// Whether the aggregators heard an accusation of ours that was not taken back.
     pub(crate) claimed: bool,
     /// Sequence numbers sent since the last answer, so that a late one counts.
@@ -80,8 +85,10 @@ impl Watch {
             replies: Vec::new(),
             asked: BTreeSet::new(),
             asked_count: 0,
-            reached: None,
-            corroborated: None,
+            heard_from: 0,
+            requested: None,
+            indirect: false,
+            reports: BTreeMap::new(),
             claimed: false,
             sent: VecDeque::new(),
         }
@@ -121,6 +128,7 @@ impl Watch {
     pub(crate) fn missed(&mut self) -> Vec<Reply> {
         if let Some(open) = self.open.take() {
             self.first_unanswered.get_or_insert(open.sent);
+            self.indirect = open.indirect;
             self.in_row = self.in_row.saturating_add(1);
         }
         std::mem::take(&mut self.replies)
@@ -133,8 +141,8 @@ impl Watch {
         self.in_row = 0;
         self.asked.clear();
         self.asked_count = 0;
-        self.reached = None;
-        self.corroborated = None;
+        self.requested = None;
+        self.reports.clear();
         self.sent.clear();
     }
 
@@ -150,17 +158,30 @@ impl Watch {
         true
     }
 
-    /// Whether a co-observer reached it lately: then our own path is to blame.
-    pub(crate) fn was_reached(&self, now: Moment) -> bool {
-        is_fresh(self.reached, now)
+    /// A co-observer tells whether it reached it.
+    pub(crate) fn report(&mut self, from: MemberKey, reached: bool, now: Moment) {
+        self.reports.insert(from, (reached, now));
     }
 
-    /// Whether a co-observer failed to reach it lately.
+    /// Whether co-observers reached it lately, and not more of them failed to: then our own
+    /// path is to blame. One that says so against all others clears nothing.
+    pub(crate) fn is_cleared(&self, now: Moment) -> bool {
+        let reached = self.count(now, true);
+        reached > 0 && reached >= self.count(now, false)
+    }
+
+    /// Whether another observer misses it too.
     pub(crate) fn is_corroborated(&self, now: Moment) -> bool {
-        is_fresh(self.corroborated, now)
+        let requested = self
+            .requested
+            .is_some_and(|at| now.since(at) <= REPORT_FRESH);
+        requested || self.count(now, false) > 0
     }
-}
 
-fn is_fresh(at: Option<Moment>, now: Moment) -> bool {
-    at.is_some_and(|at| now.since(at) <= REPORT_FRESH)
+    fn count(&self, now: Moment, reached: bool) -> usize {
+        self.reports
+            .values()
+            .filter(|&&(did, at)| did == reached && now.since(at) <= REPORT_FRESH)
+            .count()
+    }
 }

@@ -102,9 +102,15 @@ impl Mesh {
         self.tell_state(now, key, state, self.key);
     }
 
-    /// Lets a member that answers us hear that somebody holds it Down.
-    pub(super) fn tell_accused(&mut self, key: MemberKey, by: MemberKey) {
-        if let Some(update) = self.state_update(key, MemberState::Down, by)
+    /// Sends news to all links soon: news that is believed from an aggregator alone.
+    pub(super) fn tell_urgently(&mut self, now: Moment, about: MemberKey, update: Update) {
+        self.news.push_urgent(about, update);
+        self.timers.set_by(Timer::Urgent, now);
+    }
+
+    /// Lets a member hear what is held of it, so that it outbids that.
+    pub(super) fn tell_held(&mut self, key: MemberKey, state: MemberState) {
+        if let Some(update) = self.state_update(key, state, self.key)
             && self.links.is_up(key)
         {
             for news in pack(vec![update], NEWS_BYTES) {
@@ -113,13 +119,9 @@ impl Mesh {
         }
     }
 
-    /// Tells our neighbours that we live; an aggregator has too many for that, and its
-    /// answers say it anyway.
+    /// Tells our neighbours that we live.
     pub(super) fn spread_refutation(&mut self, now: Moment) {
         self.spread(now, self.key, self.introduction());
-        if self.is_aggregator() {
-            return;
-        }
         let peers: Vec<_> = self.links.peers().collect();
         for peer in peers {
             for news in pack(vec![self.introduction()], NEWS_BYTES) {
@@ -178,8 +180,7 @@ impl Mesh {
             return;
         };
         if self.is_aggregator() {
-            self.news.push_urgent(key, update.clone());
-            self.timers.set_by(Timer::Urgent, now);
+            self.tell_urgently(now, key, update.clone());
         }
         self.spread(now, key, update);
     }

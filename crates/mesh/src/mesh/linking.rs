@@ -9,8 +9,8 @@ use swimlet_protocol::{Bounded, Frame, Identity, MemberKey, MemberState, Moment}
 use super::Mesh;
 use crate::api::Output;
 use crate::constants::{
-    AGGREGATORS_MAX, CLAIM_BATCH, DIAL_YIELD, HELLOS, HOME_SHUNNED, NEVER_REACHED_AFTER,
-    RANDOM_INTERVAL, REPAIR_DELAY, UNWANTED_KEPT,
+    AGGREGATORS_MAX, CLAIM_BATCH, DIAL_YIELD, HELLOS, HINT_TRIES, HOME_SHUNNED,
+    NEVER_REACHED_AFTER, RANDOM_INTERVAL, REPAIR_DELAY, UNWANTED_KEPT,
 };
 use crate::rings::mix;
 use crate::timers::Timer;
@@ -99,6 +99,9 @@ impl Mesh {
         self.asks.remove(&peer);
         if self.home == Some(peer) {
             self.home_failed(now, peer);
+        }
+        if self.links.failures(peer) >= HINT_TRIES {
+            self.table.update(peer, |member| member.hint = None);
         }
         let waited = self
             .watches
@@ -189,7 +192,12 @@ impl Mesh {
         self.asks.remove(&peer);
         self.reply_all(peer, ProbeOutcome::NotReached);
         self.watches.remove(&peer);
-        for timer in [Timer::Probe(peer), Timer::Timeout(peer), Timer::Asked(peer)] {
+        for timer in [
+            Timer::Probe(peer),
+            Timer::Timeout(peer),
+            Timer::Asked(peer),
+            Timer::Accuse(peer),
+        ] {
             self.timers.cancel(timer);
         }
         if self.home == Some(peer) {
@@ -297,6 +305,7 @@ impl Mesh {
                 !watch.is_idle() && !self.links.is_up(key) && !self.links.is_dialing(key)
             })
             .map(|(&key, watch)| (key, watch.contact, watch.since))
+            .chain(self.hinted(now))
             .collect();
         for (peer, contact, since) in missing {
             // Of two that watch each other the one with the smaller key dials first.
@@ -313,6 +322,20 @@ impl Mesh {
                 self.dial(now, peer);
             }
         }
+    }
+
+    /// Members that are gone, and said to be back elsewhere: as if we watched them.
+    fn hinted(&self, now: Moment) -> Vec<(MemberKey, bool, Moment)> {
+        let hinted = |key: &MemberKey| {
+            let hint = self
+                .table
+                .member(*key)
+                .and_then(|member| member.hint.as_ref());
+            hint.is_some() && !self.links.is_up(*key) && !self.links.is_dialing(*key)
+        };
+        let gone = self.table.gone().map(|(key, _)| key).filter(hinted);
+        gone.map(|key| (key, false, now.before(DIAL_YIELD)))
+            .collect()
     }
 
     /// A subject that never answered us since we watch it: said to the aggregators'

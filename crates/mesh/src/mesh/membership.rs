@@ -43,7 +43,7 @@ impl Mesh {
     ) {
         let key = record.key(&self.cluster);
         if key == self.key {
-            self.hear_of_myself(from, &record, at);
+            self.hear_of_myself(now, from, &record, at);
             return;
         }
         let Some(member) = self.table.member(key) else {
@@ -59,6 +59,9 @@ impl Mesh {
         match self.source(from, key) {
             Source::Itself => self.hear_itself(now, record, at),
             _ if record.generation == known => self.hear_incarnation(now, from, key, at),
+            Source::Aggregator if member.overruled == Some(record.generation) => {
+                self.stats.dropped_stale += 1;
+            }
             Source::Aggregator if !self.is_confirmed(key) => self.replace(now, key, record, at),
             Source::Aggregator => self.hear_hint(now, key, record),
             Source::Other => self.hear_generation(now, key, record, at),
@@ -78,8 +81,8 @@ impl Mesh {
             return;
         };
         if subject == self.key {
-            let accused = state != MemberState::Alive && generation == self.me.generation;
-            if accused && self.is_plausible(incarnation) {
+            let outbid = state == MemberState::Alive && incarnation <= self.ledger.incarnation();
+            if generation == self.me.generation && !outbid {
                 self.refute(now, incarnation);
             }
             return;
@@ -178,12 +181,22 @@ impl Mesh {
         }
     }
 
-    /// The member answered us: no word counts that was said before.
+    /// Co-observers reach the member: whoever only misses it errs. Who holds it Down or
+    /// Left did not say so lightly.
+    pub(super) fn withdraw_all(&mut self, now: Moment, subject: MemberKey) {
+        if let Some(suspicion) = self.suspicions.get_mut(&subject) {
+            suspicion.withdraw_suspicions();
+            self.evaluate(now, subject);
+        }
+    }
+
+    /// The member answered us: no word counts that was said before. One that we hold Down
+    /// has to refute that too, so that everybody can tell which word is the later one.
     pub(super) fn acquit(&mut self, now: Moment, subject: MemberKey) {
         self.suspicions.remove(&subject);
         self.timers.cancel(Timer::Suspicion(subject));
         let state = self.table.member(subject).map(|member| member.state);
-        if matches!(state, Some(MemberState::Suspect | MemberState::Down)) {
+        if state == Some(MemberState::Suspect) {
             self.set_state(now, subject, MemberState::Alive, Some(subject));
         }
     }
@@ -233,15 +246,21 @@ impl Mesh {
         }
     }
 
-    /// Somebody suspects us at this incarnation.
+    /// Somebody suspects us at this incarnation, or holds a higher one of ours than we do.
+    ///
+    /// We go beyond it, by a bounded step: a liar would have to keep it up for an
+    /// hour to use up our incarnations, and then we still live by our answers.
     pub(super) fn refute(&mut self, now: Moment, accused_at: Incarnation) {
-        if self
-            .refuted_at
-            .is_some_and(|at| now.since(at) < REFUTE_INTERVAL)
-        {
+        let next = self.refuted_at.map_or(now, |at| at + REFUTE_INTERVAL);
+        if next > now {
+            let due = self.refute_due.get_or_insert(accused_at);
+            *due = accused_at.max(*due);
+            self.timers.set_by(Timer::Refute, next);
             return;
         }
-        let Some(incarnation) = self.ledger.refute(accused_at) else {
+        let own = self.ledger.incarnation().0;
+        let bounded = accused_at.0.min(own.saturating_add(INCARNATION_STEP_MAX));
+        let Some(incarnation) = self.ledger.refute(Incarnation(bounded)) else {
             return;
         };
         self.refuted_at = Some(now);
@@ -249,6 +268,13 @@ impl Mesh {
         self.health.worsen();
         self.event(Event::Refuted { incarnation });
         self.spread_refutation(now);
+    }
+
+    /// A refutation had to wait for its turn.
+    pub(super) fn refute_now(&mut self, now: Moment) {
+        if let Some(accused_at) = self.refute_due.take() {
+            self.refute(now, accused_at);
+        }
     }
 
     /// The judge beside us decided.
@@ -276,6 +302,10 @@ impl Mesh {
                 self.set_state(now, subject, MemberState::Down, Some(self.key));
             }
             (MemberState::Down, false) => {
+                // Beyond the incarnation at which it went down: otherwise nobody could
+                // tell which of the two words is the later one.
+                let at = Incarnation(member.incarnation.0.saturating_add(1));
+                self.set_incarnation(subject, at, true);
                 self.set_state(now, subject, MemberState::Alive, Some(self.key));
             }
             _ => {}
@@ -313,25 +343,21 @@ impl Mesh {
         link.is_some() && link == confirmed
     }
 
-    /// Whether an incarnation of ours that somebody names can be true or nearly so.
-    fn is_plausible(&self, incarnation: Incarnation) -> bool {
-        incarnation.0
-            <= self
-                .ledger
-                .incarnation()
-                .0
-                .saturating_add(INCARNATION_STEP_MAX)
-    }
-
     /// Others have a record of us. Our generation is what we took at our start, from nobody
     /// else; whoever knows another is told over its link.
-    fn hear_of_myself(&mut self, from: MemberKey, record: &MemberRecord, at: Incarnation) {
+    fn hear_of_myself(
+        &mut self,
+        now: Moment,
+        from: MemberKey,
+        record: &MemberRecord,
+        at: Incarnation,
+    ) {
         if record.generation != self.me.generation {
             self.stats.dropped_generation += 1;
             self.reintroduce(from);
         } else if at > self.ledger.incarnation() {
-            // Nobody but us raises it.
-            self.stats.dropped_stale += 1;
+            // The judge spoke for us, or somebody lied: the next one is ours again.
+            self.refute(now, at);
         }
     }
 
@@ -389,8 +415,8 @@ impl Mesh {
             self.move_addresses(now, key, &record);
         }
         if at < held {
-            // Somebody else had raised it.
-            self.set_incarnation(key, at, true);
+            // Somebody raised it. What spread cannot be taken back, only outbid.
+            self.tell_held(key, state);
         } else if at > held {
             self.set_incarnation(key, at, state == MemberState::Down);
             match state {
@@ -411,18 +437,15 @@ impl Mesh {
         };
         let by_aggregator = self.source(from, key) == Source::Aggregator;
         let (held, state) = (member.incarnation, member.state);
-        if state == MemberState::Down && by_aggregator && at >= held {
+        if state == MemberState::Down && by_aggregator && at > held {
             self.set_incarnation(key, at, true);
             self.set_state(now, key, MemberState::Alive, Some(from));
             return;
         }
         let step = at.0.saturating_sub(held.0);
         let harmless = state == MemberState::Alive && !self.suspicions.contains_key(&key);
-        if step == 0
-            || step > INCARNATION_STEP_MAX
-            || !(harmless || by_aggregator)
-            || self.is_confirmed(key)
-        {
+        let believed = by_aggregator || (harmless && step <= INCARNATION_STEP_MAX);
+        if step == 0 || !believed {
             self.stats.dropped_stale += 1;
             return;
         }
@@ -443,7 +466,7 @@ impl Mesh {
             return;
         };
         let known = member.generation();
-        if record.generation < known {
+        if record.generation < known || member.overruled == Some(record.generation) {
             self.stats.dropped_stale += 1;
         } else if record.generation.0 - known.0 > GENERATION_STEP_MAX {
             self.stats.dropped_generation += 1;
@@ -493,7 +516,7 @@ impl Mesh {
             .is_some_and(|at| now.since(at) <= CONTACT_FRESH);
         if contact && state == MemberState::Down {
             // It answers us. Let it hear of this, so that it refutes it.
-            self.tell_accused(key, from);
+            self.tell_held(key, MemberState::Down);
             return;
         }
         self.set_state(now, key, state, Some(from));
@@ -516,11 +539,27 @@ impl Mesh {
             member.hint = None;
             member.confirmed_by = 0;
             member.epoch += 1;
-            (old.addresses, was, member.epoch)
+            let backwards = record.generation < old.generation;
+            if backwards {
+                member.overruled = Some(old.generation);
+            }
+            (old.addresses, was, member.epoch, backwards)
         });
-        let Some((old_addresses, was, epoch)) = changed else {
+        let Some((old_addresses, was, epoch, backwards)) = changed else {
             return;
         };
+        if backwards && self.is_aggregator() {
+            // Nobody else is believed a lower generation of a third party.
+            let record = record.clone();
+            self.tell_urgently(
+                now,
+                key,
+                Update::Joined {
+                    record,
+                    incarnation: at,
+                },
+            );
+        }
         if !self.ledger.alive(key, epoch, at) {
             self.stats.dropped_stale += 1;
         }
@@ -668,6 +707,7 @@ impl Mesh {
             Timer::Probe(key),
             Timer::Timeout(key),
             Timer::Asked(key),
+            Timer::Accuse(key),
             Timer::Suspicion(key),
         ] {
             self.timers.cancel(timer);

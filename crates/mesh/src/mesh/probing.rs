@@ -13,7 +13,7 @@ use crate::claims::millis;
 use crate::constants::{
     ASK_GRACE, ASK_LINKS_MIN, ASK_MISSES_MAX, CLAIM_BATCH, DEAF_AFTER, DIAL_PROBE_TIMEOUT,
     ERRANDS_MAX, HOME_MISSES_MAX, KEEP_INTERVAL, MISSING_INTERVAL, PIGGYBACK_BYTES, PROBE_INTERVAL,
-    PROBE_TIMEOUT, REPORT_FRESH, SLOT_MIN,
+    PROBE_TIMEOUT, REACHED_GRACE, REPORT_FRESH, SLOT_MIN,
 };
 use crate::timers::Timer;
 use crate::watch::{Open, Reply, Watch};
@@ -149,7 +149,8 @@ impl Mesh {
             if in_row <= ASK_MISSES_MAX {
                 self.ask_others(now, subject, silent);
             }
-            self.accuse(now, subject, open.indirect);
+            // Whoever reaches it says so within a round trip.
+            self.timers.set(Timer::Accuse(subject), now + REACHED_GRACE);
         }
     }
 
@@ -199,6 +200,7 @@ impl Mesh {
         self.stats.acks += 1;
         self.timers.cancel(Timer::Timeout(subject));
         self.timers.cancel(Timer::Asked(subject));
+        self.timers.cancel(Timer::Accuse(subject));
         self.table
             .update(subject, |member| member.last_contact = Some(now));
         let Some(watch) = self.watches.get_mut(&subject) else {
@@ -214,6 +216,13 @@ impl Mesh {
             self.reply(subject, reply, ProbeOutcome::Reached);
         }
         self.acquit(now, subject);
+        if self
+            .table
+            .member(subject)
+            .is_some_and(|member| member.state == MemberState::Down)
+        {
+            self.tell_held(subject, MemberState::Down);
+        }
         if claimed {
             self.claim(now, subject, Finding::Answered);
         }
@@ -246,24 +255,23 @@ impl Mesh {
             self.reply(subject, reply, ProbeOutcome::Reached);
             return;
         }
-        let Some(member) = self.table.member(subject) else {
+        if self.table.member(subject).is_none() {
             self.stats.dropped_unknown += 1;
             self.reply(subject, reply, ProbeOutcome::NoStatement);
             return;
-        };
-        let at = member.incarnation;
+        }
         let proven = self.is_path_proven(subject);
         let added = proven && !self.is_deaf(now) && self.errand(now, subject, reply);
         if !added {
             self.reply(subject, reply, ProbeOutcome::NoStatement);
         }
         self.stats.indirect_made += u64::from(added);
+        // It misses one probe so far; whether that is an accusation it decides itself.
         if let Some(watch) = self.watches.get_mut(&subject)
             && request.silent_ms > 0
         {
-            watch.corroborated = Some(now);
+            watch.requested = Some(now);
         }
-        self.hear_word(now, from, subject, MemberState::Suspect, at);
     }
 
     /// A co-observer tells what came of our request.
@@ -277,34 +285,37 @@ impl Mesh {
             self.stats.dropped_unasked += 1;
             return;
         }
+        watch.heard_from += 1;
+        let was_cleared = watch.is_cleared(now);
         match report.outcome {
-            ProbeOutcome::Reached => {
-                watch.reached = Some(now);
-                watch.corroborated = None;
-                if watch.is_missing() {
-                    // Others could make the probe that we missed.
-                    self.health.worsen();
-                }
-                self.withdraw(now, self.key, subject);
-                self.withdraw(now, from, subject);
+            ProbeOutcome::NoStatement => return,
+            ProbeOutcome::Reached => watch.report(from, true, now),
+            ProbeOutcome::NotReached => watch.report(from, false, now),
+        }
+        let (cleared, missing) = (watch.is_cleared(now), watch.is_missing());
+        if !cleared {
+            if let Some(at) = self.table.member(subject).map(|member| member.incarnation)
+                && report.outcome == ProbeOutcome::NotReached
+            {
+                self.hear_word(now, from, subject, MemberState::Suspect, at);
             }
-            ProbeOutcome::NotReached => {
-                watch.corroborated = Some(now);
-                if let Some(at) = self.table.member(subject).map(|member| member.incarnation) {
-                    self.hear_word(now, from, subject, MemberState::Suspect, at);
-                }
-                self.accuse(now, subject, false);
+            self.accuse(now, subject);
+        } else if !was_cleared {
+            if missing {
+                // Others could make the probe that we missed.
+                self.health.worsen();
             }
-            ProbeOutcome::NoStatement => {}
+            self.withdraw_all(now, subject);
         }
     }
 
-    /// Co-observers had their time: most of them silent means that we are hard to reach.
+    /// Co-observers had their time: all of them silent means that we are hard to reach
+    /// (Lifeguard's missed nacks).
     pub(super) fn asked_long_enough(&mut self, subject: MemberKey) {
         let Some(watch) = self.watches.get_mut(&subject) else {
             return;
         };
-        if watch.asked_count > 0 && watch.asked.len() * 2 > watch.asked_count {
+        if watch.asked_count > 1 && watch.heard_from == 0 {
             self.health.worsen();
         }
         watch.asked.clear();
@@ -329,6 +340,7 @@ impl Mesh {
             watch.forgive();
             self.timers.cancel(Timer::Timeout(subject));
             self.timers.cancel(Timer::Asked(subject));
+            self.timers.cancel(Timer::Accuse(subject));
             self.reply_all(subject, ProbeOutcome::NoStatement);
             if disturbed && !self.drop_if_idle(subject) {
                 self.probe(now, subject, false);
@@ -344,6 +356,7 @@ impl Mesh {
             self.timers.cancel(Timer::Probe(subject));
             self.timers.cancel(Timer::Timeout(subject));
             self.timers.cancel(Timer::Asked(subject));
+            self.timers.cancel(Timer::Accuse(subject));
         }
         idle
     }
@@ -432,6 +445,7 @@ impl Mesh {
 
     /// Asks the subject's other observers, and aggregators, to try it now.
     fn ask_others(&mut self, now: Moment, subject: MemberKey, silent: Duration) {
+        use rand::seq::SliceRandom;
         let mut others = self.observers_of(subject);
         for &aggregator in self.table.aggregators() {
             if self.links.is_up(aggregator) && !others.contains(&aggregator) {
@@ -440,8 +454,9 @@ impl Mesh {
         }
         let unheard = |key: &MemberKey| self.watches.get(key).is_some_and(Watch::is_missing);
         others.retain(|key| *key != self.key && *key != subject && !unheard(key));
-        let (linked, far): (Vec<_>, Vec<_>) =
+        let (linked, mut far): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|&key| self.links.is_up(key));
+        far.shuffle(&mut self.rng);
         let missing = ASK_LINKS_MIN.saturating_sub(linked.len());
         for peer in far.into_iter().take(missing) {
             let free = !self.links.is_dialing(peer) && self.links.may_dial_at(now, peer) <= now;
@@ -452,6 +467,7 @@ impl Mesh {
         if let Some(watch) = self.watches.get_mut(&subject) {
             watch.asked = linked.iter().copied().collect();
             watch.asked_count = linked.len();
+            watch.heard_from = 0;
         }
         let wait = self.health.stretch(PROBE_TIMEOUT) + ASK_GRACE;
         self.timers.set(Timer::Asked(subject), now + wait);
@@ -489,7 +505,7 @@ impl Mesh {
     /// One lost datagram is not: a co-observer has to miss it too, or we have to miss
     /// it twice; a co-observer that reached it clears it; and nobody is accused
     /// while it may be us who is cut off.
-    fn accuse(&mut self, now: Moment, subject: MemberKey, indirect: bool) {
+    pub(super) fn accuse(&mut self, now: Moment, subject: MemberKey) {
         let Some(watch) = self.watches.get(&subject) else {
             return;
         };
@@ -498,10 +514,11 @@ impl Mesh {
         let Some(first) = watch.first_unanswered.filter(|_| missing && supported) else {
             return;
         };
-        if watch.was_reached(now) {
+        if watch.is_cleared(now) {
             return;
         }
-        if self.is_doubtful(now) {
+        let indirect = watch.indirect;
+        if !self.heard_since(first + PROBE_TIMEOUT) || self.is_doubtful(now) {
             self.stats.misses_withheld += 1;
             return;
         }
@@ -559,6 +576,11 @@ impl Mesh {
             alone += usize::from(watch.is_missing() && !shared);
         }
         self.size() > 2 && alone * 2 > watched
+    }
+
+    /// Whether anybody was heard since then; of two members one has nobody else to hear.
+    fn heard_since(&self, then: Moment) -> bool {
+        self.size() <= 2 || self.heard_at > then
     }
 
     /// Whether nobody at all is heard, though somebody should be.

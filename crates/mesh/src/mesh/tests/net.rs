@@ -4,14 +4,14 @@
 //! A killed member keeps its links: to its peers it just falls silent.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hash};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use swimlet_protocol::codec::{decode_frame, encode_frame};
-use swimlet_protocol::frame::Claim;
+use swimlet_protocol::frame::{Claim, ProbeOutcome};
 use swimlet_protocol::{
     Bounded, ClusterId, Frame, Generation, Identity, MemberKey, MemberRecord, MemberState, Moment,
     Role, Zone,
@@ -40,8 +40,11 @@ enum Action {
 pub(super) struct Node {
     pub(super) mesh: Mesh,
     pub(super) identity: Identity,
+    key: MemberKey,
     pub(super) record: MemberRecord,
     pub(super) events: Vec<(Moment, Event)>,
+    /// Outcomes of its active verifications.
+    pub(super) probed: Vec<(u64, ProbeOutcome)>,
     /// Frames it sent, by no means all of which arrived.
     pub(super) sent: u64,
     alive: bool,
@@ -61,6 +64,7 @@ pub(super) struct Net {
     /// Also says what every member did, if set.
     pub(super) trace: Option<DefaultHasher>,
     seeds: Vec<SocketAddr>,
+    keys: BTreeMap<MemberKey, usize>,
     queue: BTreeMap<(Moment, u64), Action>,
     wakes: BTreeSet<(Moment, usize)>,
     links: BTreeSet<(usize, usize)>,
@@ -79,14 +83,16 @@ pub(super) fn address(host: usize) -> SocketAddr {
 }
 
 impl Net {
-    pub(super) fn new(seed: u64) -> Self {
+    /// Nobody yet; whoever comes joins through the first `seeds` members.
+    pub(super) fn with_seeds(seed: u64, seeds: usize) -> Self {
         Self {
             now: Moment::from_micros(1_000_000),
             nodes: Vec::new(),
             loss: 0.0,
             cut: BTreeSet::new(),
             trace: None,
-            seeds: Vec::new(),
+            seeds: (0..seeds).map(address).collect(),
+            keys: BTreeMap::new(),
             queue: BTreeMap::new(),
             wakes: BTreeSet::new(),
             links: BTreeSet::new(),
@@ -98,8 +104,7 @@ impl Net {
 
     /// A mesh of `aggregators` and then `agents`, joined through the first member(s), at rest.
     pub(super) fn formed(seed: u64, aggregators: usize, agents: usize) -> Self {
-        let mut net = Self::new(seed);
-        net.seeds = (0..aggregators.max(1)).map(address).collect();
+        let mut net = Self::with_seeds(seed, aggregators.max(1));
         for i in 0..aggregators + agents {
             let role = if i < aggregators {
                 Role::Aggregator
@@ -131,9 +136,11 @@ impl Net {
         let mesh = self.mesh(&record);
         self.nodes.push(Node {
             mesh,
+            key: identity.key(),
             identity,
             record,
             events: Vec::new(),
+            probed: Vec::new(),
             sent: 0,
             alive: true,
             frozen: false,
@@ -141,12 +148,13 @@ impl Net {
             inbox: Vec::new(),
             wake: None,
         });
+        self.keys.insert(self.nodes[i].key, i);
         self.drain(i);
         i
     }
 
     pub(super) fn key(&self, node: usize) -> MemberKey {
-        self.nodes[node].identity.key()
+        self.nodes[node].key
     }
 
     /// Everybody but the dead.
@@ -386,7 +394,7 @@ impl Net {
                     }
                 }
             }
-            Output::Probed { .. } => {}
+            Output::Probed { token, outcome, .. } => self.nodes[node].probed.push((token, outcome)),
             Output::Event(event) => self.nodes[node].events.push((self.now, event)),
         }
     }
@@ -495,7 +503,7 @@ impl Net {
     }
 
     fn find(&self, key: MemberKey) -> Option<usize> {
-        (0..self.nodes.len()).find(|&i| self.key(i) == key)
+        self.keys.get(&key).copied()
     }
 
     /// Who listens at an address.
