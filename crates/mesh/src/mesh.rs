@@ -28,12 +28,14 @@ use crate::table::{Member, Table};
 use crate::timers::{Timer, Timers};
 use crate::watch::Watch;
 
+mod accusing;
 mod claiming;
 mod gossiping;
 mod joining;
 mod linking;
 mod membership;
 mod probing;
+mod standing;
 #[cfg(test)]
 mod tests;
 
