@@ -93,6 +93,10 @@ fn a_node_cut_off_from_its_peers_is_written_once_at_most() {
                 .iter()
                 .any(|(_, notice)| matches!(notice, Notice::MeshCutOff { .. }))
         );
+        if written == 1 {
+            let memory = (Verdict::MeshCutOff, Rule::TakenBack);
+            assert!(village.said(&name).contains(&memory), "{name}");
+        }
         once += written;
         village.host(&name).side = 0;
         village.run(secs(30));
@@ -222,4 +226,17 @@ fn witnesses_of_one_zone_alone_are_weak() {
     village.run_until(secs(60), |village| !village.written("n1").is_empty());
     assert!(village.written_after("n1", died).unwrap() >= secs(20));
     assert_eq!(village.writes[0].3, Rule::NoPacketAndHeartbeatsSilent);
+}
+
+/// Scenario 36: only a path that worked can fail. Where nobody ever had one, silence
+/// is no evidence, however loud.
+#[test]
+fn paths_that_never_worked_do_not_count() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    village.host("n3").agent_baseline = false;
+    village.host("n3").port_baseline = false;
+    village.kill("n3");
+    village.run(secs(120));
+    assert!(village.writes.is_empty());
+    assert_eq!(village.verdict("n3"), Verdict::Unverifiable);
 }

@@ -252,3 +252,23 @@ fn many_at_once_need_a_witness_in_every_other_zone() {
     });
     village.run_until(secs(10), |village| village.writes.len() == 4);
 }
+
+/// Brake 2 by itself: a share that is smaller than a minority.
+#[test]
+fn the_configured_share_holds_back_what_exceeds_it() {
+    let mut village = Village::with_share(20);
+    for name in ["n0", "n4"] {
+        village.kill(name);
+        village.run(secs(90));
+    }
+    assert_eq!(village.writes.len(), 2);
+    let died = village.now;
+    village.kill("n8");
+    village.run_until(secs(90), |village| village.writes.len() == 3);
+    assert!(
+        village
+            .said("n8")
+            .contains(&(Verdict::Withheld, Rule::BrakeShare))
+    );
+    assert!(village.written_after("n8", died).unwrap() >= secs(20));
+}

@@ -57,6 +57,8 @@ pub(super) struct HostSim {
     pub(super) port_blocked: bool,
     /// Verifiers had reached the port before.
     pub(super) port_baseline: bool,
+    /// The same for its agent.
+    pub(super) agent_baseline: bool,
     /// Packets to it are lost; it can send.
     pub(super) deaf: bool,
     /// Accuses everybody, and finds everybody silent.
@@ -125,6 +127,22 @@ impl Village {
         village
     }
 
+    /// Twelve nodes in three zones, with another share for brake 2.
+    pub(super) fn with_share(percent: u8) -> Self {
+        let mut village = Self::empty(Profile::Fast);
+        let config = Config {
+            profile: Profile::Fast,
+            brake_share_max: crate::Percent::new(percent).unwrap(),
+            ..Config::new(key(Role::Aggregator, "agg-0"))
+        };
+        village.judge = Judge::new(village.now, config);
+        for index in 0..12 {
+            village.add(&format!("n{index}"), ["a", "b", "c"][index % 3]);
+        }
+        village.settle();
+        village
+    }
+
     pub(super) fn empty(profile: Profile) -> Self {
         let now = Moment::ORIGIN + secs(100_000);
         let me = key(Role::Aggregator, "agg-0");
@@ -174,6 +192,7 @@ impl Village {
                 mesh_blocked: false,
                 port_blocked: false,
                 port_baseline: true,
+                agent_baseline: true,
                 deaf: false,
                 liar: false,
                 frozen_verifier: false,
@@ -547,7 +566,7 @@ impl Village {
             subject,
             index: u8::try_from(index).unwrap(),
             agent,
-            agent_baseline: true,
+            agent_baseline: host.agent_baseline,
             port,
             port_baseline: host.port_baseline,
         }

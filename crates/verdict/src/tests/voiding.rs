@@ -135,6 +135,12 @@ fn a_refused_write_is_decided_anew_while_the_evidence_stands() {
             .map(|(_, decision)| decision.episode)
             .collect();
         assert_eq!(episodes.len(), 1);
+        assert!(
+            village.decisions[1..]
+                .iter()
+                .all(|(_, decision)| decision.evidence.rounds <= 3),
+            "each rests on rounds of its own"
+        );
         let times: Vec<_> = village.decisions.iter().map(|(at, _)| *at).collect();
         assert!(
             village
