@@ -389,7 +389,7 @@ fn halves_of_a_split_mesh_find_each_other_again() {
     assert!(one);
 }
 
-/// Scenario 2, in the mesh: on and off every 20 s.
+/// The gentle sister of scenario 2: everybody loses one datagram in twenty.
 #[test]
 fn loss_brings_nobody_down() {
     let mut net = Net::formed(14, 3, 17);
