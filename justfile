@@ -21,7 +21,7 @@ lint:
 
 # Ten deaths on twelve real kubelets, swimlet beside the in-tree detection; JSON under target/reports/.
 e2e-report:
-    cargo run --release -p swimlet-e2e -- report
+    cargo bench -p swimlet --bench e2e_report
 
 # One node dies in front of you.
 demo:

@@ -1,5 +1,7 @@
 //! The binary as a user calls it: faults are told before anything is started.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

@@ -48,6 +48,7 @@ catalogue! {
     PROBES = Counter "swimlet_mesh_probes_total" ["result"] "Direct probes by result.";
     MESH_DROPS = Counter "swimlet_mesh_dropped_total" ["reason"] "Frames, news and claims that the mesh dropped, by reason.";
     TRANSPORT = Counter "swimlet_transport_total" ["what"] "What the transport sent, received, refused and dropped.";
+    PATHS = Gauge "swimlet_baseline_paths" [] "Kubelet ports that this member has reached within the baseline window: only there does its no count.";
     CERTIFICATE_EXPIRY = Gauge "swimlet_certificate_expiry_timestamp_seconds" [] "When this member's certificate expires, as Unix time in seconds.";
     SELF_CHECK = Gauge "swimlet_agent_check_passing" ["check"] "1 if the agent's own check of its node passes, 0 if not.";
     QUEUE_DROPS = Counter "swimlet_queue_dropped_total" ["queue"] "Items dropped because a bounded queue inside the process was full.";

@@ -26,7 +26,7 @@ pub(crate) use story::run;
 /// Fewest nodes: with two, each is the other's only witness beside the aggregators.
 const NODES_MIN: u16 = 2;
 /// Most nodes: each is an agent with sockets of its own in this process.
-const NODES_MAX: u16 = 100;
+const NODES_MAX: u16 = 500;
 
 /// What the demo shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) fn command() -> Command {
     };
     Command::new("demo")
         .about("Show it: a cluster in this process, and a node that dies without a word")
-        .arg(number("nodes", "12", "How many nodes, 2 to 100"))
+        .arg(number("nodes", "12", "How many nodes, 2 to 500"))
         .arg(number(
             "kill",
             "1",
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_demo_that_could_not_end_well_is_refused() {
         assert_eq!(parse(&[]).unwrap().nodes, 12);
-        assert!(parse(&["--nodes", "1"]).unwrap_err().contains("2 to 100"));
+        assert!(parse(&["--nodes", "1"]).unwrap_err().contains("2 to 500"));
         assert!(parse(&["--kill", "0"]).is_err());
         assert!(
             parse(&["--nodes", "12", "--kill", "6"])

@@ -324,13 +324,13 @@ impl Story {
 
     fn on_mesh(&mut self, by: MemberKey, event: &MeshEvent) {
         match event {
-            MeshEvent::Missed { subject, .. } if self.is_victim(*subject) => {
-                if self.told.missed.insert(*subject) {
-                    let (observer, node) = (self.name(by), self.name(*subject));
-                    let text = format!("first missed probe: {observer} gets no answer from {node}");
-                    let fields = json!({ "node": node, "observer": observer, "since_kill_ms": millis(self.since_kill()) });
-                    self.say(Tone::Step, "missed_probe", &text, fields);
-                }
+            MeshEvent::Missed { subject, .. }
+                if self.is_victim(*subject) && self.told.missed.insert(*subject) =>
+            {
+                let (observer, node) = (self.name(by), self.name(*subject));
+                let text = format!("first missed probe: {observer} gets no answer from {node}");
+                let fields = json!({ "node": node, "observer": observer, "since_kill_ms": millis(self.since_kill()) });
+                self.say(Tone::Step, "missed_probe", &text, fields);
             }
             MeshEvent::Claim(claim) if matches!(claim.finding, Finding::Missed { .. }) => {
                 let subject = claim.subject;

@@ -1,5 +1,6 @@
 //! Active verification: trying a node's agent and its kubelet port, now.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use swimlet_protocol::frame::{
     AgentAnswer, Answer, PortAnswer, ProbeOutcome, Verified, Verify, VerifySubject,
 };
 use swimlet_protocol::{Bounded, Frame, MemberKey, MemberRecord, NodeName, Role};
+use swimlet_telemetry::catalogue;
 use swimlet_transport::check;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,7 +25,7 @@ use super::driver::{Handle, Probed};
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(800);
 /// Most port checks at once: one full request, and the baseline beside it.
 const CHECKS_MAX: usize = 64;
-/// How often an observer checks one of its subjects' ports, once all are known.
+/// How often an observer checks one of its subjects' ports, once all were tried.
 const BASELINE_INTERVAL: Duration = Duration::from_secs(60);
 /// The same while a subject's port was not tried yet: ten subjects within five
 /// seconds of a start. A kubelet meets ten such checks, once.
@@ -78,7 +80,10 @@ impl Verifier {
         // The semaphore lives as long as this verifier and is never closed.
         let _permit = self.checks.acquire().await;
         let answer = check::kubelet_port(port, node, ANSWER_TIMEOUT).await;
-        self.lock().note(self.member.clock().now(), port, answer);
+        let now = self.member.clock().now();
+        let mut baseline = self.lock();
+        baseline.note(now, port, answer);
+        metrics::gauge!(catalogue::PATHS).set(baseline.count(now) as f64);
         answer
     }
 
@@ -90,23 +95,20 @@ impl Verifier {
     /// Keeps the baseline of an observer: one subject's port a minute, and each new
     /// subject's soon. Never returns.
     pub(crate) async fn keep_baseline(self) {
-        let mut tried: std::collections::BTreeMap<SocketAddr, Instant> = Default::default();
+        let mut tried: BTreeMap<SocketAddr, Instant> = BTreeMap::new();
         loop {
+            sleep(BASELINE_START_INTERVAL).await;
             let ports = ports_of(self.member.subjects().await);
             tried.retain(|port, _| ports.iter().any(|(p, _)| p == port));
-            let fresh = ports.iter().find(|(port, _)| !tried.contains_key(port));
+            let resting = tried.values().any(|at| at.elapsed() < BASELINE_INTERVAL);
+            let untried = ports.iter().find(|(port, _)| !tried.contains_key(port));
             let oldest = || ports.iter().min_by_key(|(port, _)| tried.get(port));
-            let interval = if fresh.is_some() {
-                BASELINE_START_INTERVAL
-            } else {
-                BASELINE_INTERVAL
-            };
-            if let Some((port, node)) = fresh.or_else(oldest) {
+            let due = untried.or_else(|| if resting { None } else { oldest() });
+            if let Some((port, node)) = due {
                 let answer = self.check_port(*port, Some(node)).await;
                 debug!(%port, %node, ?answer, "checked a subject's kubelet port");
                 tried.insert(*port, Instant::now());
             }
-            sleep(interval).await;
         }
     }
 
