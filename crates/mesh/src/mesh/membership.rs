@@ -384,6 +384,10 @@ impl Mesh {
                 by: Some(key),
             });
         }
+        if matches!(was, MemberState::Down | MemberState::Left) {
+            // Its place may have been kept, but its watches were not.
+            self.rings_changed = true;
+        }
         if let Some(watch) = self.watches.get_mut(&key) {
             watch.forgive();
             watch.contact = false;

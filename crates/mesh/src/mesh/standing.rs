@@ -236,7 +236,9 @@ impl Mesh {
             MemberState::Alive => {
                 if revived {
                     self.ledger.alive(key, epoch, incarnation);
-                    self.rings_changed |= self.rings.insert(key);
+                    self.rings.insert(key);
+                    // Its place may have been kept, but its watches were not.
+                    self.rings_changed = true;
                     self.links.may_dial_now(key);
                     self.timers.set_by(Timer::Repair, now + REPAIR_DELAY);
                     self.tell_alive(now, key);

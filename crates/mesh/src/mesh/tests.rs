@@ -11,6 +11,7 @@ use swimlet_protocol::{
 };
 
 use self::net::Net;
+use crate::constants::{ACCUSERS_MIN, OBSERVERS};
 use crate::{Event, Input};
 
 mod net;
@@ -307,6 +308,48 @@ fn a_restart_with_its_clock_in_the_past_rejoins_within_seconds() {
     }
 }
 
+/// Whoever watches `node`.
+fn watchers(net: &Net, node: usize) -> usize {
+    let key = net.key(node);
+    let mut living = net.living();
+    living.retain(|&i| net.nodes[i].mesh.subjects().contains(&key));
+    living.len()
+}
+
+/// A member that comes back while its place on the rings was kept, as each one that a
+/// roll-out restarts does: its watches were dropped, and nobody's neighbours changed.
+#[test]
+fn who_comes_back_is_watched_again_and_its_next_death_is_claimed() {
+    for leaves in [false, true] {
+        let mut net = Net::formed(27, 3, 20);
+        assert_eq!(watchers(&net, 6), OBSERVERS);
+        let gone = if leaves {
+            net.input(6, Input::Leave);
+            net.run(SECOND);
+            MemberState::Left
+        } else {
+            MemberState::Down
+        };
+        net.kill(6);
+        assert!(net.run_until(20 * SECOND, |net| net.who_differs(6, gone).is_empty()));
+        net.run(2 * SECOND);
+        assert_eq!(watchers(&net, 6), 0, "leaves: {leaves}");
+        net.restart(6, Generation(1_800_000_000_000), 6);
+        net.run(20 * SECOND);
+        assert_eq!(net.who_differs(6, MemberState::Alive), [0; 0]);
+        assert_eq!(watchers(&net, 6), OBSERVERS, "leaves: {leaves}");
+        let (since, key) = (net.now, net.key(6));
+        net.kill(6);
+        let claimed = net.run_until(5 * SECOND, |net| {
+            let claims = net.claims(since).into_iter();
+            let about = claims.filter(|(_, claim)| claim.subject == key);
+            let accusers: BTreeSet<_> = about.map(|(_, claim)| claim.accuser).collect();
+            accusers.len() >= ACCUSERS_MIN
+        });
+        assert!(claimed, "leaves: {leaves}");
+    }
+}
+
 /// Scenario 10.
 #[test]
 fn restarts_in_a_loop_leave_one_member() {
@@ -477,6 +520,8 @@ fn the_judges_word_reaches_everybody_and_the_member_takes_it_back() {
         net.who_differs(9, MemberState::Alive).is_empty()
     });
     assert!(alive);
+    // Whom the judge takes back is watched again, and if it is dead missed again.
+    assert!(net.run_until(SECOND, |net| watchers(net, 9) == OBSERVERS));
 }
 
 #[test]
