@@ -515,6 +515,7 @@ fn the_judges_word_reaches_everybody_and_the_member_takes_it_back() {
         net.who_differs(9, MemberState::Down).is_empty()
     });
     assert!(down, "{:?}", net.who_differs(9, MemberState::Down));
+    net.run(SECOND);
     net.input(0, verdict(false));
     let alive = net.run_until(2 * SECOND, |net| {
         net.who_differs(9, MemberState::Alive).is_empty()
