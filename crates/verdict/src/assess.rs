@@ -40,6 +40,8 @@ pub(crate) struct View<'a> {
     pub(crate) taken_back_lately: bool,
     /// The API server failed for many until then.
     pub(crate) api_floor: Moment,
+    /// This process did not run until then: nothing is counted from before.
+    pub(crate) resumed: Moment,
 }
 
 /// One host's word in one round.
@@ -94,7 +96,8 @@ impl View<'_> {
     /// starts anew.
     fn own_word(&self, node: &Node, verdict: Verdict, rule: Rule, since: Moment) -> Assessment {
         let moved = node.heartbeats.moved().unwrap_or(Moment::ORIGIN);
-        let began = since.max(node.first_seen).max(node.floor).max(moved);
+        let floor = node.floor.max(self.resumed);
+        let began = since.max(node.first_seen).max(floor).max(moved);
         let evidence = Evidence {
             began,
             stood: self.now.since(began),
@@ -123,7 +126,7 @@ impl View<'_> {
             Port::Silent | Port::NeverReachable => self.silence_began(node, case),
             Port::Refuses | Port::AcceptsOnly => case
                 .dead_port_since
-                .map(|since| since.max(node.first_seen).max(node.floor)),
+                .map(|since| since.max(node.first_seen).max(node.floor).max(self.resumed)),
             Port::AnswersTls => Some(case.opened),
         };
         let heartbeats = node.heartbeats.column(began.unwrap_or(self.now));
@@ -180,7 +183,8 @@ impl View<'_> {
         let silent_long = node.heartbeats.silent_long(self.now);
         match (persistence, found.verdict) {
             (Persistence::None, Verdict::AgentMissing) => {
-                found.ripe = self.now.since(case.opened) >= AGENT_MISSING_AFTER;
+                let since = case.opened.max(self.resumed);
+                found.ripe = self.now.since(since) >= AGENT_MISSING_AFTER;
             }
             (Persistence::None, Verdict::MeshCutOff) => {
                 found.ripe = began_known && full && stood >= interval;
@@ -188,10 +192,9 @@ impl View<'_> {
             }
             (Persistence::None, _) => found.ripe = true,
             (Persistence::Profile, _) => {
-                let left_long = node
-                    .agent
-                    .left
-                    .is_none_or(|left| self.now.since(left) >= LEFT_GRACE + interval);
+                let left_long = node.agent.left.is_none_or(|left| {
+                    self.now.since(left.max(self.resumed)) >= LEFT_GRACE + interval
+                });
                 if node.cut_off.is_some() {
                     self.keep_cut_off(node, found);
                 } else if began_known && full && stood >= interval && left_long {
@@ -253,7 +256,7 @@ impl View<'_> {
     /// When the silence began: the earliest unanswered probe that a second host
     /// confirms, after the last packet anyone got.
     pub(crate) fn silence_began(&self, node: &Node, case: &Suspicion) -> Option<Moment> {
-        let floor = node.silence_floor();
+        let floor = node.silence_floor().max(self.resumed);
         let mut hosts: BTreeMap<Host, Moment> = BTreeMap::new();
         for (accuser, since) in case.accusers() {
             let Some(host) = self.counted_host(node, accuser) else {

@@ -53,6 +53,20 @@ pub const HEALTH_COUNTED_MAX: u8 = 4;
 /// Above this many open cases, what co-observers found counts as round one: their
 /// probes are as independent, and verifiers have enough to do.
 pub const CO_OBSERVERS_COUNT_ABOVE: usize = 50;
+/// The judge takes a call that comes later than this after the moment it asked for as
+/// the end of a pause of its process ([`crate::Input::Suspended`]).
+///
+/// Long enough for a loaded machine, where a task comes late by some tenths of a
+/// second: the pause costs one full detection, which must not be paid for a busy core.
+/// Short enough for the judgement: a second is one round and one probe period, a quarter
+/// of the default persistence, so the rest of it was watched, by at least the two rounds
+/// that are wanted anyway; and what a second brings mostly waits in the sockets and is
+/// read before the next look ([`LATE_LOOK`]), while a longer one overflows them.
+pub const LATE_MAX: Duration = Duration::from_secs(1);
+/// After a call that comes later than this, the look at open cases is put off by one
+/// [`TICK_OPEN`], so that what has queued up meanwhile is fed before anything is
+/// decided: three looks late, which an idle machine never is.
+pub const LATE_LOOK: Duration = Duration::from_millis(300);
 /// Claims older than this are dropped, here as in the mesh.
 pub const CLAIM_AGE_MAX: Duration = Duration::from_secs(10);
 

@@ -61,9 +61,17 @@ pub enum Input {
         /// Whether it is an aggregator.
         aggregator: bool,
         /// The Node an aggregator runs on; `None` for agents, and if unknown.
-        /// Aggregators of unknown hosts count as one host together.
+        /// Aggregators of unknown hosts count as one host together. It replaces what
+        /// was told before, `None` too: the edge derives it anew from the Nodes.
         host: Option<NodeName>,
         /// State sync's memory: how long ago anyone heard it, if it was within 24 h.
+        ///
+        /// `None` for an agent that is in the member table and of which nobody says
+        /// when it was heard. Such a word neither makes its Node a monitored one nor
+        /// renews the memory of one: a Node that had no agent until now stays
+        /// [`crate::Verdict::Unmonitored`], and is not written, until its agent is heard
+        /// once or somebody tells an age. Only after a goodbye does a `Joined` without an
+        /// age count, as a return at this moment. Ignored for aggregators.
         heard_age: Option<Duration>,
     },
     /// The answer to [`crate::Output::Observe`]: who watches a member.
@@ -112,6 +120,18 @@ pub enum Input {
         aggregator: MemberKey,
         /// What it sees.
         seen: SeenShare,
+    },
+    /// This process did not run: it was stopped, its machine was suspended, or it was
+    /// starved. Answers may have been lost in full socket buffers meanwhile, so nothing
+    /// that was found before may ripen by that time: open cases collect their evidence
+    /// anew, and nothing is written for one full detection.
+    ///
+    /// To be fed before anything else after a wake-up that came late; feeding it twice
+    /// for the same pause does no harm. The judge notices by itself when it is called
+    /// later than [`crate::constants::LATE_MAX`] after [`crate::Judge::next_wake`].
+    Suspended {
+        /// For how long.
+        missed: Duration,
     },
     /// Time passed; call at [`crate::Judge::next_wake`].
     Wake,

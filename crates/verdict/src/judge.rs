@@ -3,10 +3,12 @@
 //! [`Judge::handle`] takes news and, when it is time, looks at every open case;
 //! [`Judge::poll`] gives what follows. The parts: [`mesh`] takes what members say,
 //! [`news`] what the API server says, [`rounds`] asks verifiers and takes their
-//! answers, [`settle`] decides, [`pulse`] keeps the time, the brakes and the sweep.
+//! answers, [`settle`] decides, [`pulse`] keeps the time, the brakes and the sweep,
+//! [`pause`] deals with the time in which this process did not run.
 
 mod mesh;
 mod news;
+mod pause;
 mod pulse;
 mod rounds;
 mod settle;
@@ -48,6 +50,9 @@ pub struct Judge {
     /// for one full detection first.
     write_from: Moment,
     api_floor: Moment,
+    /// When this process last ran again after a pause: no silence is counted from
+    /// before.
+    resumed: Moment,
 
     /// Brakes that are on, for saying once that they went on or off.
     brakes_on: BTreeSet<Brake>,
@@ -62,6 +67,8 @@ pub struct Judge {
 
     last_tick: Moment,
     next_tick: Moment,
+    /// The look that is due was put off once, because the call came late.
+    put_off: bool,
     next_sweep: Moment,
     outputs: VecDeque<Output>,
     stats: Stats,
@@ -106,6 +113,7 @@ impl Judge {
             api: ApiHealth::Working,
             write_from: now,
             api_floor: now,
+            resumed: now,
             brakes_on: BTreeSet::new(),
             covered_by_none: false,
             api_fails_for_many: false,
@@ -116,6 +124,7 @@ impl Judge {
             refuted: BTreeMap::new(),
             last_tick: now,
             next_tick: now,
+            put_off: false,
             next_sweep: now,
             outputs: VecDeque::new(),
             stats: Stats::default(),
@@ -125,7 +134,9 @@ impl Judge {
     /// Takes one piece of news. `now` must not run backwards; if it does, the
     /// latest moment seen counts.
     pub fn handle(&mut self, now: Moment, input: Input) {
+        let before = self.now;
         self.now = self.now.max(now);
+        self.notice_pause(before, &input);
         self.take(input);
         if self.now >= self.next_tick {
             self.tick();
@@ -232,7 +243,8 @@ impl Judge {
                 outcome,
             } => self.written(&node, episode, outcome),
             Input::PeerView { aggregator, seen } => self.peer_view(aggregator, seen),
-            Input::Wake => {}
+            // Taken before everything else.
+            Input::Suspended { .. } | Input::Wake => {}
         }
     }
 
@@ -271,6 +283,7 @@ impl Judge {
             census: &self.census,
             taken_back_lately: self.taken_back_lately(),
             api_floor: self.api_floor,
+            resumed: self.resumed,
         }
     }
 

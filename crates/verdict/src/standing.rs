@@ -73,6 +73,8 @@ pub struct Stats {
     pub decisions_written: u64,
     /// Our Unknowns that were taken back by a kubelet no peer reached.
     pub taken_back: u64,
+    /// Pauses of our process, told or noticed.
+    pub suspensions: u64,
     /// Decisions voided by a newer Ready condition, a heartbeat or an answer.
     pub voided: u64,
 }

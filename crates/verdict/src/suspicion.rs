@@ -147,6 +147,13 @@ impl Suspicion {
         self.full_before
     }
 
+    /// Nothing that was missed or asked before counts any more. What the host itself
+    /// sent, a refusal or a TLS answer, is no silence and stays.
+    pub(crate) fn restart(&mut self, now: Moment) {
+        self.forget_silence();
+        self.restart_rounds(now);
+    }
+
     /// Starts the collection of rounds anew; what was found before does not count.
     pub(crate) fn restart_rounds(&mut self, now: Moment) {
         self.rounds.clear();

@@ -184,7 +184,12 @@ impl Judge {
         let Some(name) = self.world.by_key.get(&key).cloned() else {
             if let Some(memory) = self.remember(key) {
                 memory.known = memory.known.max(known);
-                memory.left = (change == MemberChange::Left).then_some(now);
+                match change {
+                    MemberChange::Joined => memory.left = None,
+                    MemberChange::Left => memory.left = Some(now),
+                    // Whoever said goodbye is gone for that reason.
+                    MemberChange::Gone => {}
+                }
             }
             return;
         };
@@ -224,9 +229,11 @@ impl Judge {
                     return;
                 }
                 let aggregator = self.world.aggregators.entry(key).or_default();
-                aggregator.host = host.or(aggregator.host.take());
+                aggregator.host = host;
                 if !known {
                     aggregator.heard = Some(now);
+                    // It may have been heard while it was taken for gone.
+                    self.world.members.remove(&key);
                 }
             }
             MemberChange::Left | MemberChange::Gone => {

@@ -19,6 +19,7 @@ impl Judge {
     pub(super) fn tick(&mut self) {
         let now = self.now;
         self.last_tick = now;
+        self.put_off = false;
         let sweeps = now >= self.next_sweep;
         if sweeps {
             self.next_sweep = now + TICK_IDLE;
@@ -72,13 +73,14 @@ impl Judge {
         }
         let now = self.now;
         let me = self.config.me;
-        let started = self.started;
+        let listens_since = self.started.max(self.resumed);
         let silent: Vec<NodeName> = self
             .world
             .nodes
             .iter()
             .filter(|(_, node)| {
-                let heard = node.agent.heard.unwrap_or(started).max(node.first_seen);
+                let heard = node.agent.heard.unwrap_or(listens_since);
+                let heard = heard.max(listens_since).max(node.first_seen);
                 node.suspicion.is_none()
                     && node.agent.left.is_none()
                     && node.is_monitored(now)
@@ -149,13 +151,14 @@ impl Judge {
                 .values()
                 .any(|node| node.said.verdict == Verdict::Withheld && node.said.rule == rule)
         };
-        // Right after a start nobody has been heard yet, which is no news.
-        let settled = self.now.since(self.started) > HEARD_WITHIN;
+        // Right after a start or a pause nobody has been heard yet, which is no news.
+        let minority = if self.is_settled() {
+            self.census.seen.of > 0 && !self.census.seen.is_majority()
+        } else {
+            self.brakes_on.contains(&Brake::Minority)
+        };
         let now_on = [
-            (
-                Brake::Minority,
-                settled && self.census.seen.of > 0 && !self.census.seen.is_majority(),
-            ),
+            (Brake::Minority, minority),
             (Brake::Share, withheld(Rule::BrakeShare)),
             (Brake::Graded, self.census.many_fell()),
             (Brake::CoveredByNone, self.covered_by_none),
@@ -171,6 +174,11 @@ impl Judge {
                 self.tell(Notice::BrakeOff { brake });
             }
         }
+    }
+
+    /// Whether this process has run for long enough to have heard everybody.
+    fn is_settled(&self) -> bool {
+        self.now.since(self.started.max(self.resumed)) > HEARD_WITHIN
     }
 
     fn tell(&mut self, notice: Notice) {
@@ -191,7 +199,7 @@ impl Judge {
             self.stands_aside.isolated_at = None;
             return;
         }
-        if !self.leader || now.since(self.started) <= HEARD_WITHIN {
+        if !self.leader || !self.is_settled() {
             return;
         }
         let since = *self.minority_since.get_or_insert(now);
