@@ -169,6 +169,23 @@ pub enum Event {
         /// What it says of itself.
         record: MemberRecord,
     },
+    /// On aggregators: a state sync told of a member that was unknown here. A living
+    /// one was announced by [`Event::Joined`] just before; a gone one does not enter the
+    /// table, so further syncs may tell of it again. At most one per member of a sync.
+    ///
+    /// A judge that starts while its predecessors are gone knows from this alone whom the
+    /// mesh gave up meanwhile.
+    Remembered {
+        /// Who.
+        key: MemberKey,
+        /// What it said of itself.
+        record: MemberRecord,
+        /// What the answering side holds it to be.
+        state: MemberState,
+        /// How long ago anyone is known to have heard it, to the second; at most
+        /// `u32::MAX` seconds. The age a judge may go by, where `Joined` tells none.
+        heard: Duration,
+    },
     /// A member's state in the table changed.
     StateChanged {
         /// Who.

@@ -184,6 +184,12 @@ pub const SYNC_MEMBERS_RATE: u64 = 10_000;
 /// The same at once: a start of 300 members through one seed.
 pub const SYNC_MEMBERS_BURST: u64 = 100_000;
 
+/// Agents whose memory of gone members an aggregator wants after its start: one that
+/// joined late remembers less.
+pub const MEMORIES_WANTED: u8 = 3;
+/// Agents it asks for that at most, where answers get lost.
+pub const MEMORIES_ASKED_MAX: usize = 10;
+
 /// Addresses that are joined through at a time.
 pub const JOIN_PARALLEL: usize = 3;
 /// First pause between rounds of joins; doubles up to [`JOIN_RETRY_MAX`].

@@ -28,6 +28,8 @@ use crate::table::{Member, Table};
 use crate::timers::{Timer, Timers};
 use crate::watch::Watch;
 
+use self::joining::Memories;
+
 mod accusing;
 mod claiming;
 mod gossiping;
@@ -89,6 +91,7 @@ pub struct Mesh {
     syncing: Option<(MemberKey, Moment)>,
     synced_at: Option<Moment>,
     sync_budget: Budget,
+    memories: Memories,
 }
 
 impl Mesh {
@@ -138,6 +141,7 @@ impl Mesh {
             syncing: None,
             synced_at: None,
             sync_budget: Budget::new(now, SYNC_MEMBERS_RATE, SYNC_MEMBERS_BURST),
+            memories: Memories::default(),
         };
         mesh.rings.insert(key);
         mesh.timers.set(Timer::Join, now);

@@ -1,18 +1,28 @@
 //! Joining, and bringing two tables together.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use swimlet_protocol::frame::Update;
 use swimlet_protocol::stream::{SYNC_MEMBERS_MAX, SyncMember, SyncPart, SyncRequest};
-use swimlet_protocol::{Bounded, Identity, MemberKey, MemberState, Moment};
+use swimlet_protocol::{Bounded, Identity, MemberKey, MemberState, Moment, Role};
 
 use super::Mesh;
-use crate::api::Output;
+use crate::api::{Event, Output};
 use crate::constants::{
-    DIFFER_AFTER, JOIN_GIVE_UP, JOIN_PARALLEL, JOIN_RETRY_MAX, JOIN_RETRY_MIN, REJOIN_AFTER,
-    RESEED_INTERVAL, SEEDS_MAX, SYNC_INTERVAL,
+    DIFFER_AFTER, JOIN_GIVE_UP, JOIN_PARALLEL, JOIN_RETRY_MAX, JOIN_RETRY_MIN, MEMORIES_ASKED_MAX,
+    MEMORIES_WANTED, REJOIN_AFTER, RESEED_INTERVAL, SEEDS_MAX, SYNC_INTERVAL,
 };
 use crate::timers::Timer;
+
+/// Of which agents an aggregator that started asked what they remember, and how many
+/// told. Holds at most [`MEMORIES_ASKED_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Memories {
+    asked: BTreeSet<MemberKey>,
+    answers: u8,
+}
 
 impl Mesh {
     /// Joins through some addresses, unless we are in.
@@ -114,6 +124,9 @@ impl Mesh {
             self.stats.dropped_unasked += 1;
             return;
         }
+        if !part.members.is_empty() && self.role_of(from) == Some(Role::Agent) {
+            self.memories.answers += u8::from(!part.more);
+        }
         for member in part.members {
             self.hear_synced(now, from, member);
         }
@@ -127,6 +140,7 @@ impl Mesh {
 
     /// A peer's table differs from ours, or not: after a while one of us asks.
     pub(super) fn compare_digest(&mut self, now: Moment, from: MemberKey, digest: u64) {
+        self.ask_memory(now, from);
         let same = digest == self.digest();
         let Some(link) = self.links.link_mut(from) else {
             return;
@@ -161,6 +175,29 @@ impl Mesh {
         self.synced_at = Some(now);
         let request = self.sync_request();
         self.output(Output::Sync { to, request });
+    }
+
+    /// Asks an agent for all it knows, if we are an aggregator that just started.
+    ///
+    /// Aggregators may have restarted together, and gone members are in no digest: what
+    /// the agents hold Down would never reach the judge by itself.
+    fn ask_memory(&mut self, now: Moment, agent: MemberKey) {
+        let wanted = self.is_aggregator()
+            && self.memories.answers < MEMORIES_WANTED
+            && self.memories.asked.len() < MEMORIES_ASKED_MAX
+            && self.syncing.is_none()
+            && self.role_of(agent) == Some(Role::Agent);
+        if wanted && self.memories.asked.insert(agent) {
+            self.stats.syncs += 1;
+            self.syncing = Some((agent, now));
+            // Whoever knows the same living as we do would answer nothing.
+            let digest = !self.digest();
+            let request = SyncRequest {
+                digest,
+                ..self.sync_request()
+            };
+            self.output(Output::Sync { to: agent, request });
+        }
     }
 
     fn join_through(&mut self, now: Moment, address: SocketAddr) {
@@ -219,12 +256,29 @@ impl Mesh {
 
     fn hear_synced(&mut self, now: Moment, from: MemberKey, member: SyncMember) {
         let subject = member.record.key(&self.cluster);
+        let unknown = subject != self.key && self.table.member(subject).is_none();
+        let remembered = (unknown && self.is_aggregator()).then(|| Event::Remembered {
+            key: subject,
+            record: member.record.clone(),
+            state: member.state,
+            heard: Duration::from_secs(member.heard_s.into()),
+        });
         if matches!(member.state, MemberState::Alive | MemberState::Suspect) {
             self.hear_record(now, from, member.record, member.incarnation);
+            if unknown && subject != from {
+                // An age travels on as an age, however many tables it passes.
+                let heard = now.before(Duration::from_secs(member.heard_s.into()));
+                self.table.update(subject, |member| member.heard = heard);
+            }
+            // A full table took nobody in, and told of nobody.
+            if self.table.member(subject).is_some() {
+                self.tell_remembered(remembered);
+            }
             return;
         }
-        // Nobody learns of a member by its death.
-        if subject != self.key && self.table.member(subject).is_none() {
+        // Nobody learns of a member by its death, but a judge may have to write it.
+        if unknown {
+            self.tell_remembered(remembered);
             return;
         }
         let update = Update::Changed {
@@ -235,5 +289,11 @@ impl Mesh {
             by: from,
         };
         self.hear_state(now, from, &update);
+    }
+
+    fn tell_remembered(&mut self, remembered: Option<Event>) {
+        if let Some(event) = remembered {
+            self.event(event);
+        }
     }
 }

@@ -574,6 +574,68 @@ fn anti_entropy_heals_a_lost_update() {
     );
 }
 
+/// A node dies while every aggregator is away: the next ones hear of it from those who stayed.
+#[test]
+fn restarted_aggregators_are_told_whom_the_mesh_gave_up_without_them() {
+    let mut net = Net::formed(24, 3, 17);
+    let (dead, key) = (9, net.key(9));
+    for aggregator in 0..3 {
+        net.kill(aggregator);
+    }
+    net.kill(dead);
+    let death = net.now;
+    // Three aggregators and the dead one are gone for everybody who stayed.
+    assert!(net.run_until(60 * SECOND, |net| {
+        (3..20).all(|i| i == dead || net.state(i, dead) == Some(MemberState::Down))
+    }));
+    let restart = net.now;
+    for aggregator in 0..3 {
+        // Their seeds are each other, so those who stayed come to them.
+        let generation = Generation(1_800_000_000_000);
+        net.restart(aggregator, generation, aggregator);
+    }
+    let told = |net: &Net, aggregator: usize, about: MemberKey| {
+        let remembered = |event: &Event| match event {
+            Event::Remembered {
+                key, state, heard, ..
+            } if *key == about => Some((*state, *heard)),
+            _ => None,
+        };
+        let mut events = net.events(restart).filter(|&(_, i, _)| i == aggregator);
+        events.find_map(|(at, _, event)| remembered(event).map(|told| (at, told)))
+    };
+    assert!(net.run_until(120 * SECOND, |net| {
+        (0..3).all(|aggregator| told(net, aggregator, key).is_some())
+    }));
+    for aggregator in 0..3 {
+        let (at, (state, heard)) = told(&net, aggregator, key).unwrap();
+        assert_eq!(state, MemberState::Down);
+        assert!(heard + SECOND >= at.since(death), "{heard:?}");
+        assert_eq!(
+            net.state(aggregator, dead),
+            None,
+            "it does not enter tables"
+        );
+        // Of the living it is told beside their joining, and after it.
+        let events: Vec<_> = net.nodes[aggregator].events.iter().collect();
+        for (i, (_, event)) in events.iter().enumerate() {
+            if let Event::Remembered {
+                key,
+                state: MemberState::Alive,
+                ..
+            } = event
+            {
+                let joined = |(_, event): &&(Moment, Event)| matches!(event, Event::Joined { key: joined, .. } if joined == key);
+                assert!(events[..i].iter().any(joined));
+            }
+        }
+    }
+    let agents_told = net
+        .events(Moment::ORIGIN)
+        .any(|(_, i, event)| i >= 3 && matches!(event, Event::Remembered { .. }));
+    assert!(!agents_told, "agents have no judge");
+}
+
 #[test]
 fn a_bad_frame_changes_nothing_and_is_counted() {
     let mut net = Net::formed(19, 1, 4);
