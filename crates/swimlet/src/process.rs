@@ -11,8 +11,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-/// How long the drain may take: goodbye frames, the Lease's release, closing links.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the drain may take: goodbyes, closing links, and the Lease's release, which
+/// takes up to three calls of 3 s. The manifests give a pod 15 s.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(11);
+/// How long the tasks have to end after it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The process's signals: the first asks for a drain, the second for an end at once.
 pub(crate) struct Shutdown {
@@ -75,7 +78,7 @@ pub(crate) async fn supervise<F: Future<Output = ()>>(
         }
         stop.cancel();
         let all = async { while tasks.join_next().await.is_some() {} };
-        if timeout(DRAIN_TIMEOUT, all).await.is_err() {
+        if timeout(STOP_TIMEOUT, all).await.is_err() {
             warn!("some tasks did not stop in time and were cut off");
         }
     };

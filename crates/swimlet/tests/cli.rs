@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -31,31 +32,38 @@ impl Pki {
         std::fs::create_dir_all(&folder).unwrap();
         let cluster = "test".parse().unwrap();
         let authority = Authority::new(&cluster).unwrap();
-        let identity = "spiffe://test/node/node-1".parse().unwrap();
-        let issued = authority
-            .issue(&identity, Duration::from_secs(3600))
-            .unwrap();
-        std::fs::write(folder.join("tls.crt"), issued.certificate_pem).unwrap();
-        std::fs::write(folder.join("tls.key"), issued.key_pem).unwrap();
+        for role in ["node", "aggregator"] {
+            let identity = format!("spiffe://test/{role}/node-1").parse().unwrap();
+            let issued = authority
+                .issue(&identity, Duration::from_secs(3600))
+                .unwrap();
+            std::fs::write(folder.join(format!("{role}.crt")), issued.certificate_pem).unwrap();
+            std::fs::write(folder.join(format!("{role}.key")), issued.key_pem).unwrap();
+        }
         std::fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
         Self { folder }
     }
 
     fn agent(&self, name: &str, port: u16) -> Command {
-        let mut command = swimlet();
-        let file = |name: &str| self.folder.join(name);
-        command
-            .args(["agent", "--cluster-id=test", "--advertise=127.0.0.1"])
+        self.member("agent", "node", name, port)
+    }
+
+    fn aggregator(&self) -> Command {
+        self.member("aggregator", "aggregator", "node-1", 0)
+    }
+
+    fn member(&self, command: &str, role: &str, name: &str, port: u16) -> Command {
+        let file = |name: String| self.folder.join(name).display().to_string();
+        let mut swimlet = swimlet();
+        swimlet
+            .args([command, "--cluster-id=test", "--advertise=127.0.0.1"])
             .arg(format!("--name={name}"))
             .arg(format!("--mesh-bind=127.0.0.1:{port}"))
             .arg("--admin-bind=127.0.0.1:0")
-            .arg("--cert-file")
-            .arg(file("tls.crt"))
-            .arg("--key-file")
-            .arg(file("tls.key"))
-            .arg("--ca-file")
-            .arg(file("ca.crt"));
-        command
+            .arg(format!("--cert-file={}", file(format!("{role}.crt"))))
+            .arg(format!("--key-file={}", file(format!("{role}.key"))))
+            .arg(format!("--ca-file={}", file("ca.crt".into())));
+        swimlet
     }
 }
 
@@ -163,6 +171,69 @@ fn missing_credentials_are_named_with_their_path() {
     let text = text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("/nonexistent/tls.crt"), "{text}");
+}
+
+/// A member that finds nobody to join, and whose seeds' name has no address, stops as
+/// politely as any other: SIGTERM during start is an ordinary stop.
+#[test]
+fn sigterm_during_start_ends_with_success() {
+    let pki = Pki::new("sigterm");
+    let mut agent = pki
+        .agent("node-1", 0)
+        .arg("--seeds=127.0.0.1:9,no-such-name.invalid:10271")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(agent.stderr.take().unwrap()).lines();
+    let started = log.any(|line| line.unwrap().contains("the agent has started"));
+    assert!(started, "the agent ended before it had started");
+    let pid = agent.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<_> = log.map_while(Result::ok).collect();
+    let status = agent.wait().unwrap();
+    assert!(status.success(), "{status}: {rest:#?}");
+    assert!(
+        rest.iter().any(|line| line.contains("SIGTERM")),
+        "{rest:#?}"
+    );
+    assert!(!rest.iter().any(|line| line.contains("ERROR")), "{rest:#?}");
+}
+
+/// An API server that is away is waited for, and said; it stops nothing else.
+#[test]
+fn an_aggregator_starts_without_an_api_server() {
+    let pki = Pki::new("no-api");
+    let kubeconfig = pki.folder.join("kubeconfig");
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
+        contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
+    std::fs::write(&kubeconfig, text).unwrap();
+    let mut aggregator = pki
+        .aggregator()
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(aggregator.stderr.take().unwrap()).lines();
+    let said = log.any(|line| line.unwrap().contains("the API server does not answer"));
+    assert!(said, "nothing was said of the API server");
+    let pid = aggregator.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<_> = log.map_while(Result::ok).collect();
+    let status = aggregator.wait().unwrap();
+    assert!(status.success(), "{status}: {rest:#?}");
 }
 
 /// The demo is the first thing that anyone sees; its JSON is what programs read.

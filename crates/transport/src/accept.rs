@@ -14,6 +14,9 @@ use crate::link;
 use crate::shared::{Shared, lock};
 use crate::tls;
 
+/// Between the closing of the endpoints and the end of their tasks, at a shutdown.
+const SHUTDOWN_GRACE: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Decides which handshakes may begin.
 ///
 /// A handshake costs about 1 ms of CPU and, until it is done or given up, some
@@ -119,6 +122,13 @@ pub(crate) async fn run(shared: Arc<Shared>, bound: Bound) {
             () = shared.cancel.cancelled() => return,
         };
         let Some(incoming) = incoming else {
+            // A shutdown closes the endpoints right before it cancels their tasks.
+            if timeout(SHUTDOWN_GRACE, shared.cancel.cancelled())
+                .await
+                .is_ok()
+            {
+                return;
+            }
             tracing::error!(address = %bound.address, "the endpoint stopped");
             return shared.cancel.cancel();
         };

@@ -51,8 +51,7 @@ pub(crate) async fn run(config: AgentConfig, shutdown: Shutdown) -> anyhow::Resu
     let serve = process::serve_admin(listener, router, tasks.stop.clone());
     tasks.spawn("admin endpoint", serve);
     process::supervise(tasks.set, shutdown, || async move {
-        member.leave().await;
-        transport.shutdown().await;
+        start::leave(&member, transport).await;
     })
     .await
 }
@@ -103,7 +102,7 @@ async fn listen(
             }
             Event::Heard(_) => readiness.set("mesh", true),
             // For aggregators; nobody sends them to an agent.
-            Event::Verified { .. } | Event::View { .. } => {}
+            Event::Verified { .. } | Event::View { .. } | Event::Members(_) => {}
         }
     }
 }

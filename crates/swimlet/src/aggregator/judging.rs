@@ -2,7 +2,7 @@
 //! in, questions and decisions out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,26 +14,33 @@ use swimlet_protocol::{
 };
 use swimlet_telemetry::{Clock, catalogue};
 use swimlet_verdict::{
-    AnswerSeen, Ask, Brake, Decision, Finding, Input, Judge, MemberChange, NodeSeen, Output,
-    SeenShare, Verdict,
+    AnswerSeen, Ask, Brake, Decision, Finding, Input, Judge, MemberChange, NodeRef, NodeSeen,
+    Output, SeenShare, Verdict, WriteOutcome,
 };
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::view::{self, Answer, Question};
+use super::view::{self, Question};
 use crate::agent;
 use crate::follow::{Follower, What};
 use crate::member::driver::{Event, Handle};
 use crate::member::verifier::Verifier;
 
-/// Verification rounds and lookups under way at once. A round a second of at most
-/// a second each, from every aggregator, with room for mass failures.
+/// Verifications of our own and look-ups under way at once: some seconds' worth of rounds
+/// of every aggregator, each round of a mass failure in some tens of requests.
 const JOBS_MAX: usize = 256;
+/// A wake-up later than this means that the process did not run, or barely. A busy
+/// machine is late by some tenths of a second; the shortest persistence is a second.
+const PAUSED: Duration = Duration::from_secs(1);
+/// What the driver needs then to read the packets that the kernel has queued.
+const CATCH_UP: Duration = Duration::from_millis(100);
 /// How often the judge's gauges are shown, and the other aggregators are told what we see.
 const VIEW_EVERY: Duration = Duration::from_secs(5);
+/// The same after Nodes have come, gone or moved.
+const VIEW_SOON: Duration = Duration::from_secs(1);
 
 /// Kubelet ports to be reached for the baseline, with their nodes' names.
 pub(crate) type Ports = Arc<Vec<(SocketAddr, NodeName)>>;
@@ -58,12 +65,31 @@ pub(crate) struct Judging {
     parts: Parts,
     clock: Clock,
     jobs: JoinSet<Option<Input>>,
-    /// Every Node's addresses, to find the host of an aggregator.
-    hosts: BTreeMap<IpAddr, NodeName>,
     nodes: BTreeMap<NodeName, NodeSeen>,
-    aggregators: BTreeMap<MemberKey, MemberRecord>,
+    /// Every aggregator that the mesh knows, gone ones too: it may come back.
+    aggregators: BTreeMap<MemberKey, Aggregator>,
+    /// Agents of nodes that are being written as unreachable, by episode; the mesh
+    /// is told when it is done. An entry lives as long as the write.
+    unreachable: BTreeMap<u64, MemberKey>,
     nodes_changed: bool,
     view_due: Moment,
+}
+
+/// An aggregator of the mesh, this one included.
+struct Aggregator {
+    record: MemberRecord,
+    host: Option<NodeName>,
+    gone: bool,
+}
+
+/// What the task takes up next.
+enum Next {
+    Stop,
+    Edge(Input),
+    Member(Event),
+    Done(Result<Option<Input>, JoinError>),
+    Question(Question),
+    Wake,
 }
 
 impl Judging {
@@ -74,9 +100,9 @@ impl Judging {
             parts,
             clock,
             jobs: JoinSet::new(),
-            hosts: BTreeMap::new(),
             nodes: BTreeMap::new(),
             aggregators: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
             nodes_changed: false,
             view_due: Moment::ORIGIN,
         }
@@ -89,24 +115,50 @@ impl Judging {
         loop {
             self.act().await;
             self.show().await;
-            let wake = self
-                .parts
-                .judge
-                .next_wake()
-                .map_or(self.view_due, |w| w.min(self.view_due));
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                Some(input) = self.parts.edge_events.recv() => self.on_edge(input),
-                Some(event) = self.parts.member_events.recv() => self.on_member(event),
-                Some(done) = self.jobs.join_next() => match done {
-                    Ok(Some(input)) => self.feed(input),
-                    Ok(None) => {}
-                    Err(error) => warn!(%error, "a job of the judge failed"),
-                },
-                Some(question) = self.parts.questions.recv() => self.answer(question),
-                () = sleep_until(self.clock.instant(wake)) => self.feed(Input::Wake),
+            let wake = self.parts.judge.next_wake();
+            let wake = wake.map_or(self.view_due, |wake| wake.min(self.view_due));
+            let next = self.next(wake, &stop).await;
+            self.notice_pause(wake).await;
+            match next {
+                Next::Stop => return,
+                Next::Edge(input) => self.on_edge(input).await,
+                Next::Member(event) => self.on_member(event),
+                Next::Done(Ok(Some(input))) => self.feed(input),
+                Next::Done(Ok(None)) => {}
+                Next::Done(Err(error)) => warn!(%error, "a job of the judge failed"),
+                Next::Question(question) => {
+                    let answer = view::answer(&self.parts.judge, self.clock.now());
+                    // Who asked may be gone.
+                    let _ = question.reply.send(answer);
+                }
+                Next::Wake => self.feed(Input::Wake),
             }
+        }
+    }
+
+    async fn next(&mut self, wake: Moment, stop: &CancellationToken) -> Next {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Next::Stop,
+            Some(input) = self.parts.edge_events.recv() => Next::Edge(input),
+            Some(event) = self.parts.member_events.recv() => Next::Member(event),
+            Some(done) = self.jobs.join_next() => Next::Done(done),
+            Some(question) = self.parts.questions.recv() => Next::Question(question),
+            () = sleep_until(self.clock.instant(wake)) => Next::Wake,
+        }
+    }
+
+    /// Tells the judge of a pause before anything else: what ripened while this process
+    /// did not run is no evidence, and answers may wait unread.
+    async fn notice_pause(&mut self, wake: Moment) {
+        let missed = self.clock.now().since(wake);
+        if missed > PAUSED {
+            warn!(
+                missed_ms = missed.as_millis(),
+                "this process did not run; evidence starts anew"
+            );
+            self.feed(Input::Suspended { missed });
+            sleep(CATCH_UP).await;
         }
     }
 
@@ -114,22 +166,12 @@ impl Judging {
         self.parts.judge.handle(self.clock.now(), input);
     }
 
-    fn on_edge(&mut self, input: Input) {
+    async fn on_edge(&mut self, input: Input) {
         match &input {
-            Input::Node(node) => {
-                for address in &node.addresses {
-                    self.hosts.insert(*address, node.node.name.clone());
-                }
-                self.nodes_changed |= self
-                    .nodes
-                    .insert(node.node.name.clone(), node.clone())
-                    .is_none_or(|old| {
-                        old.addresses != node.addresses || old.kubelet_port != node.kubelet_port
-                    });
-            }
-            Input::NodeGone(node) => {
+            Input::Node(node) => self.see_node(node),
+            // A late word about an older object of that name is none about this one.
+            Input::NodeGone(node) if self.is_current(node) => {
                 self.nodes.remove(&node.name);
-                self.hosts.retain(|_, name| *name != node.name);
                 self.nodes_changed = true;
             }
             Input::Leadership(leads) => {
@@ -137,14 +179,41 @@ impl Judging {
                 self.follow(|| What::Leads(*leads));
                 metrics::gauge!(catalogue::LEADER).set(f64::from(u8::from(*leads)));
             }
+            Input::Written {
+                episode, outcome, ..
+            } => self.tell_mesh(*episode, *outcome).await,
             _ => {}
         }
-        self.feed(input);
         if self.nodes_changed {
-            // An aggregator that joined before its Node was seen gets its host now.
-            for (key, record) in self.aggregators.clone() {
-                self.note_member(key, &record, None);
-            }
+            // Nodes come by the thousand when the watch starts: what follows from all of
+            // them is worked out once for many.
+            self.view_due = self.view_due.min(self.clock.now() + VIEW_SOON);
+        }
+        self.feed(input);
+    }
+
+    fn is_current(&self, node: &NodeRef) -> bool {
+        let seen = self.nodes.get(&node.name);
+        seen.is_some_and(|seen| seen.node == *node)
+    }
+
+    fn see_node(&mut self, node: &NodeSeen) {
+        let old = self.nodes.insert(node.node.name.clone(), node.clone());
+        self.nodes_changed |= old.is_none_or(|old| {
+            old.addresses != node.addresses
+                || old.kubelet_port != node.kubelet_port
+                || old.agentless != node.agentless
+        });
+    }
+
+    /// Lets the mesh drop its links to a node once it is written, and not before: an
+    /// attempt that has to be repeated needs them for its evidence.
+    async fn tell_mesh(&mut self, episode: u64, outcome: WriteOutcome) {
+        let Some(key) = self.unreachable.remove(&episode) else {
+            return;
+        };
+        if matches!(outcome, WriteOutcome::Written | WriteOutcome::WouldWrite) {
+            self.parts.member.verdict(key, true).await;
         }
     }
 
@@ -170,6 +239,23 @@ impl Judging {
                 },
             }),
             Event::Mesh(event) => self.on_mesh(event),
+            Event::Members(members) => self.note_all(members),
+        }
+    }
+
+    /// Takes note of every member anew, after events were lost.
+    fn note_all(&mut self, members: Vec<(MemberRecord, MemberKey, MemberState)>) {
+        for (record, key, state) in members {
+            self.note_member(key, &record, None);
+            self.note_state(key, state);
+        }
+    }
+
+    fn note_state(&mut self, key: MemberKey, state: MemberState) {
+        match state {
+            MemberState::Alive | MemberState::Suspect => {}
+            MemberState::Down => self.note_gone(key, MemberChange::Gone),
+            MemberState::Left => self.note_gone(key, MemberChange::Left),
         }
     }
 
@@ -177,22 +263,34 @@ impl Judging {
         agent::tell(&event);
         self.follow(|| What::Mesh(event.clone()));
         match event {
-            MeshEvent::Joined { key, record } => {
-                self.note_member(key, &record, Some(Duration::ZERO))
+            // That a member joined says nothing of when it was heard.
+            MeshEvent::Joined { key, record } => self.note_member(key, &record, None),
+            MeshEvent::Remembered {
+                key,
+                record,
+                state,
+                heard,
+            } => {
+                self.note_member(key, &record, Some(heard));
+                self.note_state(key, state);
             }
-            MeshEvent::Left { key } => self.note_change(key, MemberChange::Left),
+            MeshEvent::Left { key } => self.note_gone(key, MemberChange::Left),
             MeshEvent::StateChanged {
                 key,
                 to: MemberState::Down,
                 ..
+            } => self.note_gone(key, MemberChange::Gone),
+            MeshEvent::Forgotten { key } => {
+                self.note_gone(key, MemberChange::Gone);
+                self.aggregators.remove(&key);
             }
-            | MeshEvent::Forgotten { key } => self.note_change(key, MemberChange::Gone),
             MeshEvent::StateChanged {
                 key,
                 from: MemberState::Down | MemberState::Left,
                 to: MemberState::Alive,
                 ..
-            } => self.note_change(key, MemberChange::Joined),
+            } => self.note_return(key),
+            MeshEvent::Suspended { late } => self.feed(Input::Suspended { missed: late }),
             MeshEvent::Claim(claim) => self.feed(claimed(&claim)),
             MeshEvent::Report(report) => self.feed(reported(&report)),
             _ => {}
@@ -201,10 +299,15 @@ impl Judging {
 
     fn note_member(&mut self, key: MemberKey, record: &MemberRecord, heard: Option<Duration>) {
         let aggregator = record.role == Role::Aggregator;
-        if aggregator {
-            self.aggregators.insert(key, record.clone());
-        }
         let host = aggregator.then(|| self.host_of(key, record)).flatten();
+        if aggregator {
+            let entry = Aggregator {
+                record: record.clone(),
+                host: host.clone(),
+                gone: false,
+            };
+            self.aggregators.insert(key, entry);
+        }
         self.feed(Input::Member {
             key,
             change: MemberChange::Joined,
@@ -214,20 +317,23 @@ impl Judging {
         });
     }
 
-    /// The Node that an aggregator runs on: it uses its host's addresses.
-    fn host_of(&self, key: MemberKey, record: &MemberRecord) -> Option<NodeName> {
-        if key == self.parts.member.key() && self.parts.host.is_some() {
-            return self.parts.host.clone();
+    /// A member is there again in the generation that we knew.
+    fn note_return(&mut self, key: MemberKey) {
+        match self.aggregators.get(&key).map(|known| known.record.clone()) {
+            Some(record) => self.note_member(key, &record, Some(Duration::ZERO)),
+            None => self.feed(Input::Member {
+                key,
+                change: MemberChange::Joined,
+                aggregator: false,
+                host: None,
+                heard_age: Some(Duration::ZERO),
+            }),
         }
-        let mut addresses = record.addresses.iter().map(SocketAddr::ip);
-        addresses.find_map(|ip| self.hosts.get(&ip).cloned())
     }
 
-    fn note_change(&mut self, key: MemberKey, change: MemberChange) {
-        let aggregator = match change {
-            MemberChange::Joined => self.aggregators.contains_key(&key),
-            MemberChange::Left | MemberChange::Gone => self.aggregators.remove(&key).is_some(),
-        };
+    fn note_gone(&mut self, key: MemberKey, change: MemberChange) {
+        let known = self.aggregators.get_mut(&key);
+        let aggregator = known.map(|known| known.gone = true).is_some();
         self.feed(Input::Member {
             key,
             change,
@@ -237,11 +343,38 @@ impl Judging {
         });
     }
 
+    /// The Node that an aggregator runs on: it uses its host's addresses. Unknown if
+    /// two Nodes have that address.
+    fn host_of(&self, key: MemberKey, record: &MemberRecord) -> Option<NodeName> {
+        if key == self.parts.member.key() && self.parts.host.is_some() {
+            return self.parts.host.clone();
+        }
+        let ips: Vec<_> = record.addresses.iter().map(SocketAddr::ip).collect();
+        let has_one = |node: &&NodeSeen| node.addresses.iter().any(|ip| ips.contains(ip));
+        let mut hosts = self.nodes.values().filter(has_one);
+        match (hosts.next(), hosts.next()) {
+            (Some(host), None) => Some(host.node.name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Finds the aggregators' hosts anew: Nodes have come, gone, or changed addresses.
+    fn place_aggregators(&mut self) {
+        let moved = self.aggregators.iter().filter(|(_, known)| !known.gone);
+        let moved: Vec<_> = moved
+            .filter(|(key, known)| self.host_of(**key, &known.record) != known.host)
+            .map(|(key, known)| (*key, known.record.clone()))
+            .collect();
+        for (key, record) in moved {
+            self.note_member(key, &record, None);
+        }
+    }
+
     /// Does everything the judge asks for.
     async fn act(&mut self) {
         while let Some(output) = self.parts.judge.poll() {
             match output {
-                Output::Decide(decision) => self.decide(*decision).await,
+                Output::Decide(decision) => self.decide(*decision),
                 Output::Observe { subject } => {
                     let member = self.parts.member.clone();
                     self.spawn(async move {
@@ -252,7 +385,7 @@ impl Judging {
                 Output::Verify { round, asks } => {
                     self.follow(|| round_of(&asks));
                     for ask in asks {
-                        self.ask(round, ask);
+                        self.ask(round, ask).await;
                     }
                 }
                 Output::ReadLease(node) => {
@@ -272,7 +405,7 @@ impl Judging {
         }
     }
 
-    async fn decide(&mut self, decision: Decision) {
+    fn decide(&mut self, decision: Decision) {
         let Decision {
             node,
             verdict,
@@ -291,7 +424,7 @@ impl Judging {
         }
         let key = self.nodes.get(&node.name).map(|seen| seen.key);
         if let (Some(key), Verdict::Unreachable) = (key, verdict) {
-            self.parts.member.verdict(key, true).await;
+            self.unreachable.insert(decision.episode, key);
         }
         self.follow(|| What::Decided(Box::new(decision.clone())));
         if let Err(failed) = self.parts.edge.decide(decision) {
@@ -299,18 +432,17 @@ impl Judging {
         }
     }
 
-    fn ask(&mut self, round: u32, ask: Ask) {
+    /// Asks one verifier. Requests to others are handed to the driver, which never waits
+    /// for this task; our own verification runs beside it.
+    async fn ask(&mut self, round: u32, ask: Ask) {
         let subjects = Bounded::fill(&mut ask.subjects.into_iter());
         let request = Verify { round, subjects };
         if ask.verifier == self.parts.member.key() {
             let (verifier, me) = (self.parts.verifier.clone(), ask.verifier);
             self.spawn(async move { Some(verified(me, verifier.verify(request).await)) });
         } else {
-            let member = self.parts.member.clone();
-            self.spawn(async move {
-                member.send(ask.verifier, Frame::Verify(request)).await;
-                None
-            });
+            let frame = Frame::Verify(request);
+            self.parts.member.send(ask.verifier, frame).await;
         }
     }
 
@@ -328,26 +460,15 @@ impl Judging {
 
     /// Brings gauges, the baseline's ports and the other aggregators up to date.
     async fn show(&mut self) {
-        if self.nodes_changed {
-            self.nodes_changed = false;
-            let ports = self
-                .nodes
-                .values()
-                .filter(|n| n.kubelet_port != 0 && !n.agentless);
-            let ports = ports.flat_map(|node| {
-                let name = node.node.name.clone();
-                let port = node.kubelet_port;
-                node.addresses
-                    .iter()
-                    .map(move |ip| (SocketAddr::new(*ip, port), name.clone()))
-            });
-            self.parts.ports.send_replace(Arc::new(ports.collect()));
-        }
         let now = self.clock.now();
         if now < self.view_due {
             return;
         }
         self.view_due = now + VIEW_EVERY;
+        if std::mem::take(&mut self.nodes_changed) {
+            self.place_aggregators();
+            self.show_ports();
+        }
         let brakes = self.parts.judge.brakes();
         view::show_gauges(&self.parts.judge);
         view::show_edge(self.parts.edge.stats());
@@ -365,20 +486,24 @@ impl Judging {
             alive: brakes.seen.alive,
             of: brakes.seen.of,
         });
-        let others = self
-            .aggregators
-            .keys()
-            .filter(|key| **key != self.parts.member.key());
-        for other in others {
-            self.parts.member.send(*other, seen.clone()).await;
+        let me = self.parts.member.key();
+        for (other, known) in &self.aggregators {
+            if *other != me && !known.gone {
+                self.parts.member.send(*other, seen.clone()).await;
+            }
         }
     }
 
-    fn answer(&self, question: Question) {
-        let answer = |reply: oneshot::Sender<Answer>| {
-            drop(reply.send(view::answer(&self.parts.judge, self.clock.now())));
+    /// Every kubelet port, for the sweep.
+    fn show_ports(&self) {
+        let served = |node: &&NodeSeen| node.kubelet_port != 0 && !node.agentless;
+        let of = |node: &NodeSeen| {
+            let (name, port) = (node.node.name.clone(), node.kubelet_port);
+            let addresses = node.addresses.clone().into_iter();
+            addresses.map(move |ip| (SocketAddr::new(ip, port), name.clone()))
         };
-        answer(question.reply);
+        let ports = self.nodes.values().filter(served).flat_map(of).collect();
+        self.parts.ports.send_replace(Arc::new(ports));
     }
 }
 

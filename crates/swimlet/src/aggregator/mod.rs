@@ -167,9 +167,9 @@ impl Aggregator {
     /// Stops writing and releases the Lease, then leaves the mesh.
     pub(crate) async fn stop(self) {
         self.edge_stop.cancel();
-        self.edge_done.cancelled().await;
-        self.member.leave().await;
-        self.transport.shutdown().await;
+        // An API server that does not answer must not keep us from saying goodbye.
+        let leave = start::leave(&self.member, self.transport);
+        tokio::join!(self.edge_done.cancelled(), leave);
     }
 }
 

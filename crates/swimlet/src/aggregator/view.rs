@@ -132,6 +132,14 @@ pub(crate) fn show_edge(stats: &EdgeStats) {
         metrics::counter!(catalogue::WRITES, "outcome" => outcome).absolute(value(counter));
     }
     metrics::counter!(catalogue::PODS_MARKED).absolute(value(&stats.pods.marked));
+    for (queue, counter) in [
+        ("decisions", &writer.overflow),
+        ("events", &stats.events.overflow),
+        ("nodes", &stats.watch.overflow),
+        ("lease_reads", &stats.leases.overflow),
+    ] {
+        metrics::counter!(catalogue::QUEUE_DROPS, "queue" => queue).absolute(value(counter));
+    }
 }
 
 /// Counts what people should know.

@@ -27,8 +27,7 @@ struct Found {
 impl Layers {
     /// Collects the settings of `role` from flags, environment, file and defaults.
     ///
-    /// Faults of the collecting itself (an unreadable file, an unknown key, an unknown
-    /// `SWIMLET_` variable) are added to `faults`; what could be read is returned all the same,
+    /// Faults of the collecting itself (an unreadable file, an unknown key) are added to `faults`; what could be read is returned all the same,
     /// so that its faults are named in the same message.
     pub(crate) fn collect(
         role: For,

@@ -1,7 +1,7 @@
 //! What every member of the mesh is configured with.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -77,7 +77,7 @@ impl MemberConfig {
         let cert_file = layers.required("cert-file", faults);
         let key_file = layers.required("key-file", faults);
         let ca_file = layers.required("ca-file", faults);
-        let admin_bind = admin_address(layers, role, faults);
+        let admin_bind = admin_address(layers, role, &hosts, faults);
         let log_format = layers.plain("log-format", faults);
         let log_level = layers.plain("log-level", faults);
         Some(Self {
@@ -191,7 +191,12 @@ fn advertised(hosts: &[IpAddr], bind: &[SocketAddr], role: Role) -> Vec<SocketAd
         .collect()
 }
 
-fn admin_address(layers: &Layers, role: Role, faults: &mut Faults) -> Option<SocketAddr> {
+fn admin_address(
+    layers: &Layers,
+    role: Role,
+    hosts: &[IpAddr],
+    faults: &mut Faults,
+) -> Option<SocketAddr> {
     let port = match role {
         Role::Agent => AGENT_ADMIN_PORT,
         Role::Aggregator => AGGREGATOR_ADMIN_PORT,
@@ -201,5 +206,10 @@ fn admin_address(layers: &Layers, role: Role, faults: &mut Faults) -> Option<Soc
     if set.is_none() && faults.count() > before {
         return None;
     }
-    Some(set.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], port))))
+    // The kubelet's probes go to the host's first address.
+    let any: IpAddr = match hosts.first() {
+        Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    Some(set.unwrap_or_else(|| SocketAddr::new(any, port)))
 }

@@ -42,7 +42,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         role: For::Both,
         value: "NAME",
         default: None,
-        help: "An agent's node name, an aggregator's pod name; the certificate must bear it [required]",
+        help: "This member's name, which its certificate must bear: the node's name [required]",
     },
     Setting {
         key: "zone",
@@ -105,7 +105,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         role: For::Both,
         value: "ADDR",
         default: None,
-        help: "TCP address of /livez, /readyz and /metrics [default: 0.0.0.0:10272 for agents, 0.0.0.0:10273 for aggregators]",
+        help: "TCP address of /livez, /readyz and /metrics [default: port 10272 for agents, 10273 for aggregators, on every address]",
     },
     Setting {
         key: "log-format",

@@ -64,6 +64,22 @@ fn a_minimal_agent_gets_the_documented_defaults() {
 }
 
 #[test]
+fn the_admin_endpoint_is_where_the_kubelets_probes_go() {
+    let flags = [
+        "--cluster-id=prod",
+        "--name=node-1",
+        "--advertise=fd00::1",
+        "--cert-file=a",
+        "--key-file=b",
+        "--ca-file=c",
+    ];
+    assert_eq!(
+        agent(&flags, &[]).unwrap().member.admin_bind.to_string(),
+        "[::]:10272"
+    );
+}
+
+#[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let (path, flag) = file(
         "order",

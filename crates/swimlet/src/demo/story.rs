@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use kube::Client;
 use serde_json::json;
 use swimlet_mesh::Event as MeshEvent;
@@ -42,7 +42,11 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let (sender, noticed) = mpsc::channel(NOTICED_MAX);
     let teller = Teller::new(options.json);
     let began = Instant::now();
-    let cluster = DemoCluster::start(options.nodes, Follower::new(sender)).await?;
+    let starting = DemoCluster::start(options.nodes, Follower::new(sender));
+    let cluster = tokio::select! {
+        cluster = starting => cluster?,
+        signal = shutdown.signalled() => bail!("ended by {signal}"),
+    };
     let client = cluster.standin.client()?;
     let mut story = Story {
         options,
@@ -57,7 +61,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         told = story.tell(&cluster) => told,
         signal = shutdown.signalled() => {
             teller.end();
-            Err(anyhow::anyhow!("ended by {signal}"))
+            Err(anyhow!("ended by {signal}"))
         }
     };
     cluster.stop().await;

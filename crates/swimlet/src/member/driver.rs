@@ -29,8 +29,12 @@ use tracing::{debug, info, warn};
 const COMMANDS_MAX: usize = 1_024;
 /// Events waiting for their reader. Frames come at hundreds a second at most.
 const EVENTS_MAX: usize = 4_096;
-/// Frames waiting for a link to be built, over all peers: a verification round.
-const UNSENT_MAX: usize = 256;
+/// Peers with frames waiting for a link to be built: as many as the transport has
+/// dials waiting. Each keeps its newest frame alone: an older request of verification
+/// is no longer wanted.
+const UNSENT_MAX: usize = 1_024;
+/// A frame that has waited longer is not sent: its round is over.
+const UNSENT_AGE_MAX: Duration = Duration::from_secs(2);
 /// A wake-up later than this means that the process did not run; then packets
 /// that the kernel has queued need a moment to come through.
 const LATE: Duration = Duration::from_millis(300);
@@ -73,6 +77,8 @@ pub(crate) enum Event {
     Heard(MemberKey),
     /// Another aggregator says how much of the cluster it sees.
     View { by: MemberKey, view: View },
+    /// Every member, after events before this one were lost for want of room.
+    Members(Vec<(MemberRecord, MemberKey, MemberState)>),
 }
 
 /// What the driver answered about a probe.
@@ -120,7 +126,11 @@ pub(crate) struct Driver {
     events: mpsc::Sender<Event>,
     probes: BTreeMap<u64, Pending>,
     next_token: u64,
-    unsent: BTreeMap<MemberKey, Vec<Frame>>,
+    unsent: BTreeMap<MemberKey, (Moment, Frame)>,
+    /// The role of each linked member, by its certificate.
+    roles: BTreeMap<MemberKey, Role>,
+    /// Whether events were lost since the last time all members were told.
+    lost: bool,
     health: Arc<AtomicU8>,
     gauges_due: Moment,
 }
@@ -165,6 +175,8 @@ impl Driver {
             probes: BTreeMap::new(),
             next_token: 0,
             unsent: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            lost: false,
             health: handle.health.clone(),
             gauges_due: Moment::ORIGIN,
         };
@@ -175,11 +187,17 @@ impl Driver {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             self.carry_out();
+            self.tell_again();
             self.show_gauges();
             let wake = self
                 .mesh
                 .next_wake()
                 .unwrap_or_else(|| self.clock.now() + GAUGES_EVERY);
+            if self.clock.now() >= wake {
+                // Packets and commands that never end must not starve the timers.
+                self.on_timer(wake).await;
+                continue;
+            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -218,19 +236,10 @@ impl Driver {
 
     fn on_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::LinkUp { peer, remote, .. } => {
-                let key = peer.key();
-                self.feed(Input::LinkUp {
-                    peer,
-                    addresses_seen: remote,
-                });
-                self.tell(Event::Heard(key));
-                for frame in self.unsent.remove(&key).unwrap_or_default() {
-                    self.transmit(key, &frame);
-                }
-            }
+            LinkEvent::LinkUp { peer, remote, .. } => self.on_link_up(peer, remote),
             LinkEvent::LinkDown { peer, reason } => {
                 debug!(?peer, ?reason, "a link is gone");
+                self.roles.remove(&peer);
                 self.feed(Input::LinkDown { peer });
             }
             LinkEvent::DialFailed { peer, reason } => {
@@ -256,6 +265,23 @@ impl Driver {
             LinkEvent::Refused { remote, reason } => {
                 info!(%remote, %reason, "turned a stranger away");
             }
+        }
+    }
+
+    fn on_link_up(&mut self, peer: Identity, remote: SocketAddr) {
+        let key = peer.key();
+        self.roles.insert(key, peer.role);
+        self.feed(Input::LinkUp {
+            peer,
+            addresses_seen: remote,
+        });
+        self.tell(Event::Heard(key));
+        // The core introduces us first.
+        self.carry_out();
+        if let Some((since, frame)) = self.unsent.remove(&key)
+            && self.clock.now().since(since) <= UNSENT_AGE_MAX
+        {
+            self.transmit(key, &frame);
         }
     }
 
@@ -287,8 +313,9 @@ impl Driver {
         }
     }
 
+    /// The role in the certificate of the link that a frame came over.
     fn role_of(&self, key: MemberKey) -> Option<Role> {
-        self.mesh.member(key).map(|member| member.record.role)
+        self.roles.get(&key).copied()
     }
 
     fn on_command(&mut self, command: Command) {
@@ -371,14 +398,13 @@ impl Driver {
         let Some(member) = self.mesh.member(to) else {
             return;
         };
-        let waiting: usize = self.unsent.values().map(Vec::len).sum();
-        if waiting >= UNSENT_MAX {
+        if self.unsent.len() >= UNSENT_MAX && !self.unsent.contains_key(&to) {
             metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "unsent").increment(1);
             return;
         }
         let peer = self.identity(&member.record);
         self.transport.dial(&peer, &member.record.addresses);
-        self.unsent.entry(to).or_default().push(frame);
+        self.unsent.insert(to, (self.clock.now(), frame));
     }
 
     fn identity(&self, record: &MemberRecord) -> Identity {
@@ -429,8 +455,21 @@ impl Driver {
         }
     }
 
-    fn tell(&self, event: Event) {
+    /// Makes up for lost events, once their reader has caught up.
+    fn tell_again(&mut self) {
+        if self.lost && self.events.capacity() > EVENTS_MAX / 2 {
+            let member = |m: &swimlet_mesh::Member| {
+                let key = m.record.key(&self.cluster);
+                (m.record.clone(), key, m.state)
+            };
+            let members = self.mesh.members().map(member).collect();
+            self.lost = self.events.try_send(Event::Members(members)).is_err();
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
         if self.events.try_send(event).is_err() {
+            self.lost = true;
             metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "member_events").increment(1);
         }
     }

@@ -21,6 +21,8 @@ use crate::config::{MemberConfig, Seed};
 
 /// How often the living peers are written down.
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
+/// For the goodbyes to leave this host, on as many links as an aggregator has.
+const GOODBYE: Duration = Duration::from_millis(250);
 
 /// What a member is started with.
 pub(crate) struct Spec {
@@ -139,6 +141,14 @@ pub(crate) async fn start(spec: Spec, tasks: &mut Tasks) -> anyhow::Result<Start
         events,
         record,
     })
+}
+
+/// Says goodbye to the neighbours and closes the links.
+pub(crate) async fn leave(member: &Handle, transport: Transport) {
+    member.leave().await;
+    // Closing a link discards what it has not sent yet, goodbyes included.
+    sleep(GOODBYE).await;
+    transport.shutdown().await;
 }
 
 /// The seed of a member's random choices: each start's own.

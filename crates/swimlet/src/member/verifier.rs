@@ -20,13 +20,25 @@ use tracing::debug;
 use super::baseline::{self, Baseline};
 use super::driver::{Handle, Probed};
 
-/// How long a subject has for an answer of either kind. Below the second between
-/// two rounds, so that the answers of one are there before the next is asked.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(800);
-/// Most port checks at once: one full request, and the baseline beside it.
-const CHECKS_MAX: usize = 64;
-/// How often an observer checks one of its subjects' ports, once all were tried.
+/// How long a kubelet's port has. Below the second between two rounds, so that the
+/// answers of one are there before the next is asked.
+const PORT_TIMEOUT: Duration = Duration::from_millis(800);
+/// How long an agent has. Without a link the mesh dials it first, and gives up on
+/// that by itself after 1.5 s; an answer is taken up to 5 s after its round was asked.
+const AGENT_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Most port checks for verification at once: the requests of several aggregators in a
+/// mass failure. One that waits for a silent port is one socket.
+const CHECKS_MAX: usize = 512;
+/// Most port checks for the baseline at once, beside those.
+const BASELINE_CHECKS_MAX: usize = 32;
+/// Subjects of one request that are tried at once: all.
+const TRIES_MAX: usize = swimlet_protocol::frame::SUBJECTS_MAX;
+/// How often an observer checks one of its subjects' ports, once all were tried; more
+/// often if there are so many that a turn would take longer than [`BASELINE_TURN`].
 const BASELINE_INTERVAL: Duration = Duration::from_secs(60);
+/// All ports are tried within this time: well within the baseline's window, so that one
+/// failed try does not end it.
+const BASELINE_TURN: Duration = Duration::from_secs(600);
 /// The same while a subject's port was not tried yet: ten subjects within five
 /// seconds of a start. A kubelet meets ten such checks, once.
 const BASELINE_START_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,6 +50,7 @@ pub(crate) struct Verifier {
     member: Handle,
     baseline: Arc<Mutex<Baseline>>,
     checks: Arc<Semaphore>,
+    baseline_checks: Arc<Semaphore>,
 }
 
 impl Verifier {
@@ -47,6 +60,7 @@ impl Verifier {
             member,
             baseline: Arc::default(),
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
+            baseline_checks: Arc::new(Semaphore::new(BASELINE_CHECKS_MAX)),
         }
     }
 
@@ -59,7 +73,7 @@ impl Verifier {
             .enumerate()
             .map(|(index, subject)| self.try_subject(index, subject));
         let answers: Vec<_> = stream::iter(tries)
-            .buffer_unordered(CHECKS_MAX)
+            .buffer_unordered(TRIES_MAX)
             .collect()
             .await;
         Verified {
@@ -76,10 +90,30 @@ impl Verifier {
     }
 
     /// Checks one port for the baseline.
-    pub(crate) async fn check_port(&self, port: SocketAddr, node: Option<&NodeName>) -> PortAnswer {
+    pub(crate) async fn check_baseline(&self, port: SocketAddr, node: &NodeName) -> PortAnswer {
         // The semaphore lives as long as this verifier and is never closed.
-        let _permit = self.checks.acquire().await;
-        let answer = check::kubelet_port(port, node, ANSWER_TIMEOUT).await;
+        let _permit = self.baseline_checks.acquire().await;
+        self.look(port, Some(node), PORT_TIMEOUT).await
+    }
+
+    /// Checks one port for a verification; not at all if too many checks are under way,
+    /// because an answer that comes too late is none.
+    async fn check_now(&self, port: SocketAddr, node: Option<&NodeName>) -> PortAnswer {
+        let began = Instant::now();
+        match timeout(PORT_TIMEOUT, self.checks.acquire()).await {
+            Ok(_permit) => {
+                let left = PORT_TIMEOUT.saturating_sub(began.elapsed());
+                if left < PORT_TIMEOUT / 2 {
+                    return PortAnswer::Untried;
+                }
+                self.look(port, node, left).await
+            }
+            Err(_) => PortAnswer::Untried,
+        }
+    }
+
+    async fn look(&self, port: SocketAddr, node: Option<&NodeName>, limit: Duration) -> PortAnswer {
+        let answer = check::kubelet_port(port, node, limit).await;
         let now = self.member.clock().now();
         let mut baseline = self.lock();
         baseline.note(now, port, answer);
@@ -100,12 +134,14 @@ impl Verifier {
             sleep(BASELINE_START_INTERVAL).await;
             let ports = ports_of(self.member.subjects().await);
             tried.retain(|port, _| ports.iter().any(|(p, _)| p == port));
-            let resting = tried.values().any(|at| at.elapsed() < BASELINE_INTERVAL);
+            let turns = u32::try_from(ports.len().max(1)).unwrap_or(u32::MAX);
+            let interval = BASELINE_INTERVAL.min(BASELINE_TURN / turns);
+            let resting = tried.values().any(|at| at.elapsed() < interval);
             let untried = ports.iter().find(|(port, _)| !tried.contains_key(port));
             let oldest = || ports.iter().min_by_key(|(port, _)| tried.get(port));
             let due = untried.or_else(|| if resting { None } else { oldest() });
             if let Some((port, node)) = due {
-                let answer = self.check_port(*port, Some(node)).await;
+                let answer = self.check_baseline(*port, node).await;
                 debug!(%port, %node, ?answer, "checked a subject's kubelet port");
                 tried.insert(*port, Instant::now());
             }
@@ -118,7 +154,7 @@ impl Verifier {
         let name = self.member.name_of(subject).await;
         let (agent, port) = tokio::join!(
             self.try_agent(subject),
-            self.check_port(kubelet, name.as_ref())
+            self.check_now(kubelet, name.as_ref())
         );
         let (agent, agent_baseline) = agent;
         Answer {
@@ -133,7 +169,7 @@ impl Verifier {
     }
 
     async fn try_agent(&self, subject: MemberKey) -> (AgentAnswer, bool) {
-        let probed = timeout(ANSWER_TIMEOUT, self.member.probe(subject)).await;
+        let probed = timeout(AGENT_TIMEOUT, self.member.probe(subject)).await;
         let now = self.member.clock().now();
         let baseline = |probed: &Probed| {
             probed

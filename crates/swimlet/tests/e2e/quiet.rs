@@ -39,6 +39,13 @@ pub(crate) async fn steady_state(world: World) -> World {
             "{event:?}"
         );
     }
+    // `/v1` is for people on the aggregator's own host, until there is authentication.
+    let (here, elsewhere) = world.verdicts_page().await;
+    assert!(
+        here.contains("200 OK") && here.contains("\"node-1\""),
+        "{here}"
+    );
+    assert!(elsewhere.contains("403 Forbidden"), "{elsewhere}");
     world
 }
 

@@ -215,6 +215,19 @@ impl World {
         .unwrap()
     }
 
+    /// What `/v1/verdicts` of the first aggregator answers on its own host, and elsewhere.
+    pub(crate) async fn verdicts_page(&self) -> (String, String) {
+        const GET: &str = "exec 3<>/dev/tcp/127.0.0.1/10273; \
+            printf 'GET /v1/verdicts HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+        let here = self.places[0]
+            .run(Command::new("bash").args(["-c", GET]))
+            .unwrap();
+        let elsewhere = get(&self.places[0], AGGREGATOR_ADMIN, "/v1/verdicts")
+            .await
+            .unwrap();
+        (here, elsewhere)
+    }
+
     /// A sum over all aggregators of one metric.
     pub(crate) async fn sum(&self, metric: &str) -> f64 {
         let mut sum = 0.0;
@@ -475,19 +488,22 @@ fn is_write(event: &AuditEvent) -> bool {
 }
 
 async fn scrape(host: &Host, port: u16) -> Result<String> {
+    get(host, port, "/metrics").await
+}
+
+async fn get(host: &Host, port: u16, path: &str) -> Result<String> {
     let get = async {
         let mut stream = TcpStream::connect((host.address(), port)).await?;
-        stream
-            .write_all(b"GET /metrics HTTP/1.0\r\nHost: swimlet\r\n\r\n")
-            .await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: swimlet\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
         anyhow::Ok(text)
     };
-    let scraped = tokio::time::timeout(Duration::from_secs(5), get).await;
-    scraped
-        .context("the scrape took too long")?
-        .context("the scrape failed")
+    let answered = tokio::time::timeout(Duration::from_secs(5), get).await;
+    answered
+        .with_context(|| format!("{path} took too long"))?
+        .with_context(|| format!("{path} failed"))
 }
 
 fn value(metrics: &str, name: &str) -> Result<f64> {
