@@ -67,8 +67,8 @@ pub struct Judge {
 
     last_tick: Moment,
     next_tick: Moment,
-    /// The look that is due was put off once, because the call came late.
-    put_off: bool,
+    /// The look that is due was put off until then, because the call came late.
+    put_off: Option<Moment>,
     next_sweep: Moment,
     outputs: VecDeque<Output>,
     stats: Stats,
@@ -124,7 +124,7 @@ impl Judge {
             refuted: BTreeMap::new(),
             last_tick: now,
             next_tick: now,
-            put_off: false,
+            put_off: None,
             next_sweep: now,
             outputs: VecDeque::new(),
             stats: Stats::default(),
@@ -305,6 +305,7 @@ impl Judge {
     /// News that may settle something: look soon.
     fn hurry(&mut self) {
         let soonest = self.last_tick + crate::constants::TICK_MIN;
-        self.next_tick = self.next_tick.min(soonest.max(self.now));
+        let soonest = soonest.max(self.now).max(self.put_off.unwrap_or(self.now));
+        self.next_tick = self.next_tick.min(soonest);
     }
 }

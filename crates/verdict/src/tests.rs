@@ -7,5 +7,7 @@ mod doubt;
 mod kubelet;
 mod leader;
 mod mass;
+mod members;
+mod pause;
 mod village;
 mod voiding;

@@ -3,6 +3,7 @@
 use swimlet_protocol::{Moment, NodeName};
 
 use super::Judge;
+use super::mesh::open;
 use crate::constants::{
     ADDRESSES_MAX, DECIDE_ANEW_AFTER, NODES_MAX, TAKEN_BACK_KEPT, TAKEN_BACK_MAX, TAKEN_BACK_WINDOW,
 };
@@ -55,7 +56,15 @@ impl Judge {
         let name = seen.node.name.clone();
         let mut node = Node::new(self.now, seen, agent);
         node.writing = ours_shown(node.seen.ready.as_ref(), self.now);
-        self.world.nodes.insert(name, node);
+        let left = agent.left.is_some() && agent.known.is_some();
+        if left {
+            // It said goodbye before its Node was listed: checked directly, as any other.
+            open(&mut node, self.now);
+        }
+        self.world.nodes.insert(name.clone(), node);
+        if left {
+            self.opened(&name);
+        }
     }
 
     fn node_changed(&mut self, name: &NodeName, seen: NodeSeen) {

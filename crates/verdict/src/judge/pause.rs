@@ -26,9 +26,10 @@ impl Judge {
             self.resume((*missed).min(self.now.since(before)));
         } else if late > LATE_MAX {
             self.resume(late);
-        } else if late > LATE_LOOK && !self.put_off {
-            self.put_off = true;
+        } else if late > LATE_LOOK && self.put_off.is_none() {
+            // Once only: a clock that is seen in large steps must get its looks too.
             self.next_tick = self.now + TICK_OPEN;
+            self.put_off = Some(self.next_tick);
         }
     }
 

@@ -19,7 +19,7 @@ impl Judge {
     pub(super) fn tick(&mut self) {
         let now = self.now;
         self.last_tick = now;
-        self.put_off = false;
+        self.put_off = None;
         let sweeps = now >= self.next_sweep;
         if sweeps {
             self.next_sweep = now + TICK_IDLE;

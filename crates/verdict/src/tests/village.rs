@@ -93,6 +93,10 @@ pub(super) struct Village {
     /// What the API server says to the next writes instead of carrying them out.
     pub(super) api_refuses: Option<WriteOutcome>,
     pub(super) lease_reads: u32,
+    /// How long a verifier takes that finds an answer.
+    pub(super) answer_takes: Duration,
+    /// The judge's process does not run: whatever comes for it is lost.
+    stopped: bool,
     queue: BTreeMap<(Moment, u64), Input>,
     seq: u64,
     next_address: u32,
@@ -165,6 +169,8 @@ impl Village {
             api_works: true,
             api_refuses: None,
             lease_reads: 0,
+            answer_takes: millis(20),
+            stopped: false,
             queue: BTreeMap::new(),
             seq: 0,
             next_address: 1,
@@ -366,6 +372,13 @@ impl Village {
         }
     }
 
+    /// The judge's process does not run for this long, and the world goes on.
+    pub(super) fn stop(&mut self, duration: Duration) {
+        self.stopped = true;
+        self.run(duration);
+        self.stopped = false;
+    }
+
     /// Runs until a condition holds; fails after `limit`.
     pub(super) fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.now + limit;
@@ -376,6 +389,9 @@ impl Village {
     }
 
     pub(super) fn feed(&mut self, input: Input) {
+        if self.stopped {
+            return;
+        }
         self.judge.handle(self.now, input);
         while let Some(output) = self.judge.poll() {
             self.carry_out(output);
@@ -500,7 +516,11 @@ impl Village {
                 answer
             })
             .collect();
-        let delay = if silent { millis(550) } else { millis(20) };
+        let delay = if silent {
+            millis(550)
+        } else {
+            self.answer_takes
+        };
         self.later(
             delay,
             Input::Verified {
