@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
 use crate::catalogue;
@@ -43,7 +43,10 @@ impl Metrics {
     /// # Errors
     /// If a recorder was installed before.
     pub fn install() -> Result<Self, BuildError> {
-        let handle = PrometheusBuilder::new().install_recorder()?;
+        let detection = Matcher::Full(catalogue::DETECTION.to_owned());
+        let handle = PrometheusBuilder::new()
+            .set_buckets_for_metric(detection, &catalogue::DETECTION_BUCKETS)?
+            .install_recorder()?;
         catalogue::describe();
         metrics::gauge!(catalogue::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         Ok(Self(handle))

@@ -64,6 +64,12 @@ catalogue! {
     API_FAILURES = Counter "swimlet_api_failures_total" ["kind"] "Requests to the Kubernetes API that were throttled, met an unavailable server, or stayed unanswered.";
 }
 
+/// Upper bounds of [`DETECTION`]'s buckets in seconds: the three profiles' targets, and
+/// in-tree detection's 40 to 60 s.
+pub const DETECTION_BUCKETS: [f64; 12] = [
+    1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0,
+];
+
 /// Describes every metric to the installed recorder.
 pub fn describe() {
     for metric in ALL {
@@ -78,6 +84,27 @@ pub fn describe() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reference_page_has_every_metric() {
+        let page = include_str!("../../../docs/reference/metrics.md");
+        for Metric {
+            name, kind, help, ..
+        } in ALL
+        {
+            let row = format!("| `{name}` | {} |", format!("{kind:?}").to_lowercase());
+            let row = page.lines().find(|line| line.starts_with(&row));
+            let row = row.unwrap_or_else(|| panic!("no row for {name}, a {kind:?}"));
+            let help = help.split([':', ',']).next().unwrap();
+            assert!(row.contains(help), "{row}\nlacks: {help}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `swimlet_"));
+        assert_eq!(
+            rows.count(),
+            ALL.len(),
+            "the page has a metric that does not exist"
+        );
+    }
 
     #[test]
     fn names_follow_the_conventions() {

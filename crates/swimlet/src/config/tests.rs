@@ -193,3 +193,15 @@ fn an_aggregator_observes_unless_told_to_enforce() {
         "{text}"
     );
 }
+
+#[test]
+fn the_reference_page_has_every_setting() {
+    let page = include_str!("../../../../docs/reference/configuration.md");
+    for setting in table::SETTINGS {
+        let row = format!("| `{}` | `{}` |", setting.key, setting.value);
+        let row = page.lines().find(|line| line.starts_with(&row));
+        let row = row.unwrap_or_else(|| panic!("no row for {}", setting.key));
+        let help = setting.help.split(" [").next().unwrap();
+        assert!(row.contains(help), "{row}\nlacks: {help}");
+    }
+}
