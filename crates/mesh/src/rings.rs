@@ -13,8 +13,11 @@ use crate::constants::{FULL_MESH_MAX, OBSERVERS};
 /// The rings. Each holds all members, ordered by their place on it.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    rings: [Vec<MemberKey>; OBSERVERS],
+    rings: [Vec<Placed>; OBSERVERS],
 }
+
+/// A member's place on a ring, and the member.
+type Placed = (u64, MemberKey);
 
 impl Rings {
     pub(crate) fn new() -> Self {
@@ -33,7 +36,7 @@ impl Rings {
         let mut added = false;
         for (ring, members) in self.rings.iter_mut().enumerate() {
             if let Err(at) = find(members, ring, key) {
-                members.insert(at, key);
+                members.insert(at, (place(ring, key), key));
                 added = true;
             }
         }
@@ -57,7 +60,8 @@ impl Rings {
     pub(crate) fn observers_of(&self, subject: MemberKey) -> Vec<MemberKey> {
         let mut observers = Vec::with_capacity(OBSERVERS);
         if self.len() <= FULL_MESH_MAX {
-            observers.extend(self.rings[0].iter().filter(|&&key| key != subject));
+            let others = self.rings[0].iter().map(|&(_, key)| key);
+            observers.extend(others.filter(|&key| key != subject));
             return observers;
         }
         for (ring, members) in self.rings.iter().enumerate() {
@@ -65,7 +69,7 @@ impl Rings {
             // At most OBSERVERS steps: each passes over an observer chosen before, or the subject.
             let before = members[..at].iter().rev().chain(members[at..].iter().rev());
             let found = before
-                .copied()
+                .map(|&(_, key)| key)
                 .find(|key| *key != subject && !observers.contains(key));
             observers.extend(found);
         }
@@ -79,15 +83,16 @@ impl Rings {
         }
         let mut subjects = Vec::with_capacity(2 * OBSERVERS);
         for (ring, members) in self.rings.iter().enumerate() {
-            let (Ok(at) | Err(at)) = find(members, ring, observer);
-            // A predecessor is passed over at most OBSERVERS times, so nobody
-            // farther ahead can be watched from here.
-            let after = members[at..].iter().chain(members[..at].iter());
-            for &subject in after.take(OBSERVERS + 2) {
-                if subject != observer
-                    && !subjects.contains(&subject)
-                    && self.observers_of(subject).contains(&observer)
-                {
+            let (at, next) = match find(members, ring, observer) {
+                Ok(at) => (at, at + 1),
+                Err(at) => (at, at),
+            };
+            // Whoever stands between was passed over, and each earlier ring chose one
+            // of them at most: nobody farther ahead can be watched from here.
+            let after = members[next..].iter().chain(members[..at].iter());
+            for (between, &(_, subject)) in after.take(ring + 1).enumerate() {
+                let watched = || between == 0 || self.observers_of(subject).contains(&observer);
+                if !subjects.contains(&subject) && watched() {
                     subjects.push(subject);
                 }
             }
@@ -112,9 +117,9 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-fn find(members: &[MemberKey], ring: usize, key: MemberKey) -> Result<usize, usize> {
+fn find(members: &[Placed], ring: usize, key: MemberKey) -> Result<usize, usize> {
     let wanted = place(ring, key);
-    members.binary_search_by_key(&wanted, |&other| place(ring, other))
+    members.binary_search_by_key(&wanted, |&(place, _)| place)
 }
 
 #[cfg(test)]

@@ -15,18 +15,22 @@ impl Mesh {
         // What waited in the socket while we were not run is stale as an accusation.
         let stale = !self.lateness(now).is_zero();
         for update in news {
+            let about = match &update {
+                Update::Joined { record, .. } => record.key(&self.cluster),
+                Update::Changed { subject, .. } => *subject,
+            };
+            self.news.heard(about, &update, self.size());
             match update {
                 Update::Joined {
                     record,
                     incarnation,
                 } => {
-                    let about = record.key(&self.cluster);
                     if about != from && self.table.member(from).is_none() {
                         // Nobody is introduced by somebody who is not.
                         self.stats.dropped_stranger += 1;
                         continue;
                     }
-                    self.hear_record(now, from, record, incarnation);
+                    self.hear_record(now, from, about, record, incarnation);
                 }
                 Update::Changed {
                     state: MemberState::Suspect | MemberState::Down,

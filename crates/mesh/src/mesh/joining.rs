@@ -102,7 +102,13 @@ impl Mesh {
             self.sync_reply(token, Vec::new());
             return;
         }
-        self.hear_record(now, from.key(), request.record, request.incarnation);
+        self.hear_record(
+            now,
+            from.key(),
+            from.key(),
+            request.record,
+            request.incarnation,
+        );
         let size = self.table.len() as u64 + 1;
         let members = if request.digest == self.digest() {
             Vec::new()
@@ -127,8 +133,17 @@ impl Mesh {
         if !part.members.is_empty() && self.role_of(from) == Some(Role::Agent) {
             self.memories.answers += u8::from(!part.more);
         }
+        // Whoever just came has no news of others for those who were there: these know
+        // what it was told, and what they do not all know their digests show.
+        let newcomer = !self.joins.joined || now.since(self.started) < JOIN_RETRY_MAX;
+        let quiet = newcomer && self.joins.is_answering(from);
         for member in part.members {
-            self.hear_synced(now, from, member);
+            let about = member.record.key(&self.cluster);
+            let unknown = about != self.key && self.table.member(about).is_none();
+            self.hear_synced(now, from, about, member);
+            if unknown && quiet {
+                self.news.remove(about);
+            }
         }
         if !part.more {
             self.syncing.take_if(|(with, _)| *with == from);
@@ -254,8 +269,13 @@ impl Mesh {
         self.output(Output::SyncReply { token, parts });
     }
 
-    fn hear_synced(&mut self, now: Moment, from: MemberKey, member: SyncMember) {
-        let subject = member.record.key(&self.cluster);
+    fn hear_synced(
+        &mut self,
+        now: Moment,
+        from: MemberKey,
+        subject: MemberKey,
+        member: SyncMember,
+    ) {
         let unknown = subject != self.key && self.table.member(subject).is_none();
         let remembered = (unknown && self.is_aggregator()).then(|| Event::Remembered {
             key: subject,
@@ -264,7 +284,7 @@ impl Mesh {
             heard: Duration::from_secs(member.heard_s.into()),
         });
         if matches!(member.state, MemberState::Alive | MemberState::Suspect) {
-            self.hear_record(now, from, member.record, member.incarnation);
+            self.hear_record(now, from, subject, member.record, member.incarnation);
             if unknown && subject != from {
                 // An age travels on as an age, however many tables it passes.
                 let heard = now.before(Duration::from_secs(member.heard_s.into()));

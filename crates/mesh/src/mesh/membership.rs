@@ -29,15 +29,15 @@ enum Source {
 }
 
 impl Mesh {
-    /// Somebody passes on what a member says of itself.
+    /// Somebody passes on what a member says of itself; `key` is the record's.
     pub(super) fn hear_record(
         &mut self,
         now: Moment,
         from: MemberKey,
+        key: MemberKey,
         record: MemberRecord,
         at: Incarnation,
     ) {
-        let key = record.key(&self.cluster);
         if key == self.key {
             self.hear_of_myself(now, from, &record, at);
             return;
