@@ -15,7 +15,7 @@ use std::time::Duration;
 use swimlet_verdict::{Decision, Input, NodeUid, WriteOutcome};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use self::attempt::attempt;
@@ -35,6 +35,11 @@ pub const PENDING_MAX: usize = crate::nodes::NODES_MAX;
 /// Longest time for one patch or read. The election leaves 3 s between the moment a leader stops
 /// and the moment another can follow, so a patch begun at the last moment is over by then.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often the writer looks whether it runs at all.
+const PULSE: Duration = Duration::from_millis(500);
+/// A longer gap between two looks is a pause of this process, not a busy machine.
+const PAUSED: Duration = Duration::from_millis(1_500);
 
 /// Counters of the writer.
 #[derive(Debug, Default)]
@@ -122,7 +127,14 @@ impl Writer {
     }
 
     async fn write_for_ever(&mut self) {
+        let mut pulse = tokio::time::interval(PULSE);
+        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ran = Instant::now();
         loop {
+            if ran.elapsed() > PAUSED {
+                self.give_back().await;
+            }
+            ran = Instant::now();
             self.begin();
             self.backlog.send_if_modified(|backlog| {
                 let now = self.pending.len() + self.busy.len();
@@ -144,7 +156,22 @@ impl Writer {
                     }
                 },
                 () = open_at(closed_until) => self.open().await,
+                _ = pulse.tick() => {}
             }
+        }
+    }
+
+    /// After a pause of this process: nothing that was decided before it is written. The nodes
+    /// may have answered meanwhile, and a kubelet that was never written off leaves no trace.
+    async fn give_back(&mut self) {
+        for withdrawn in self.busy.values() {
+            withdrawn.store(true, Ordering::Relaxed);
+        }
+        while let Ok(decision) = self.decisions.try_recv() {
+            self.take(decision).await;
+        }
+        for decision in std::mem::take(&mut self.pending).into_values() {
+            self.report(&decision, WriteOutcome::Superseded).await;
         }
     }
 

@@ -362,6 +362,29 @@ async fn a_decision_that_is_withdrawn_while_the_node_is_read_is_not_written() {
     assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
 }
 
+/// Guards that a decision does not outlive a pause between read and patch: the node may have
+/// answered its peers meanwhile, and its Ready condition would not show it.
+#[tokio::test]
+async fn a_decision_whose_read_took_too_long_is_not_written() {
+    let standin = standin().await;
+    kubelet(&standin, "a", &[]).await.kill().await.unwrap();
+    let mut edge = start(&standin, Mode::Enforce);
+    let seen = edge.node("a").await;
+    edge.leads().await;
+    let read = Matcher::any()
+        .verb(Verb::Get)
+        .resource("nodes")
+        .user_agent(US);
+    let mut hold = standin.hold(read);
+    edge.handle.decide(decision(&seen)).unwrap();
+    hold.reached().await.unwrap();
+    // The time that passes is what is tested: longer than a read may take, shorter than a call.
+    tokio::time::sleep(Duration::from_millis(2_200)).await;
+    hold.release();
+    assert_eq!(edge.outcome().await, WriteOutcome::Superseded);
+    assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
+}
+
 /// Guards that a call without an answer is not believed to have failed, nor to have worked.
 #[tokio::test]
 async fn after_a_call_in_doubt_the_node_is_read_again() {

@@ -1,12 +1,14 @@
 //! One attempt to write one condition.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use swimlet_verdict::{Decision, ReadyCondition, WriteOutcome};
+use tokio::time::Instant;
 
 use super::{CALL_TIMEOUT, WriterContext};
 use crate::FIELD_MANAGER;
@@ -18,6 +20,10 @@ use crate::node::{ConditionView, NodeView, micros};
 /// Longest message of a condition, in characters: enough for every witness that is named, short
 /// enough for `kubectl describe`.
 const MESSAGE_CHARS_MAX: usize = 1024;
+/// Longest time from the begin of an attempt to its patch. A read takes some ms; one that takes
+/// this long was slow, or this process did not run meanwhile, and then the node may be alive
+/// again without its Ready condition having changed.
+pub(super) const READ_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// What is written.
 struct Unknown {
@@ -41,6 +47,7 @@ pub(super) async fn attempt(
         return Ok(WriteOutcome::Failed);
     }
     let name = decision.node.name.as_str();
+    let began = Instant::now();
     let view = match fault::timed(CALL_TIMEOUT, context.api.get(name)).await {
         Ok(view) => view,
         Err(Fault::NotFound) => return Ok(WriteOutcome::Gone),
@@ -63,7 +70,7 @@ pub(super) async fn attempt(
         return Ok(WriteOutcome::WouldWrite);
     }
     // The read took time: the node may be alive again, and the lease may have run out.
-    if withdrawn.load(Ordering::Relaxed) {
+    if withdrawn.load(Ordering::Relaxed) || began.elapsed() > READ_AGE_MAX {
         return Ok(WriteOutcome::Superseded);
     }
     if !context.authority.may_act() {
