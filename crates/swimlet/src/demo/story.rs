@@ -27,8 +27,10 @@ use crate::process::Shutdown;
 const NOTICED_MAX: usize = 65_536;
 /// How often the API server is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For the mesh to form, a leader to be there, and paths to be known.
+/// For the mesh to form, a leader to be there, and paths to be known: this, and some time
+/// for each node, because all of them share this process.
 const FORM_TIMEOUT: Duration = Duration::from_secs(40);
+const FORM_TIMEOUT_PER_NODE: Duration = Duration::from_millis(500);
 /// For the dead to be written and their pods marked.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// For the kubelets to be seen again.
@@ -133,7 +135,8 @@ impl Story {
 
     /// Waits until every member knows every other, a leader may write, and the paths are known.
     async fn form(&mut self, cluster: &DemoCluster) -> anyhow::Result<()> {
-        let deadline = Instant::now() + FORM_TIMEOUT;
+        let limit = FORM_TIMEOUT + FORM_TIMEOUT_PER_NODE * self.options.nodes.into();
+        let deadline = Instant::now() + limit;
         let members = cluster.names.len() - 1;
         let mut formed = false;
         loop {
@@ -164,7 +167,7 @@ impl Story {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "the mesh did not form in {FORM_TIMEOUT:?}: an aggregator sees {known} of {members} members"
+                    "the mesh was not ready in {limit:?}: an aggregator sees {known} of {members} members"
                 );
             }
             let text = format!("forming: {known} of {members} members seen");
