@@ -20,6 +20,22 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Starts a member, waits until it has said `line`, stops it by SIGTERM, and returns what it
+/// said after that. It must end with success.
+fn stop_after(command: &mut Command, line: &str) -> Vec<String> {
+    let mut member = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(member.stderr.take().unwrap()).lines();
+    let said = log.any(|said| said.unwrap().contains(line));
+    assert!(said, "it ended without having said {line:?}");
+    let pid = member.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(killed.success());
+    let rest: Vec<_> = log.map_while(Result::ok).collect();
+    let status = member.wait().unwrap();
+    assert!(status.success(), "{status}: {rest:#?}");
+    rest
+}
+
 /// A folder with a node's certificate, key and CA, and the flags that name them.
 struct Pki {
     folder: PathBuf,
@@ -178,31 +194,11 @@ fn missing_credentials_are_named_with_their_path() {
 #[test]
 fn sigterm_during_start_ends_with_success() {
     let pki = Pki::new("sigterm");
-    let mut agent = pki
-        .agent("node-1", 0)
-        .arg("--seeds=127.0.0.1:9,no-such-name.invalid:10271")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(agent.stderr.take().unwrap()).lines();
-    let started = log.any(|line| line.unwrap().contains("the agent has started"));
-    assert!(started, "the agent ended before it had started");
-    let pid = agent.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let rest: Vec<_> = log.map_while(Result::ok).collect();
-    let status = agent.wait().unwrap();
-    assert!(status.success(), "{status}: {rest:#?}");
-    assert!(
-        rest.iter().any(|line| line.contains("SIGTERM")),
-        "{rest:#?}"
-    );
-    assert!(!rest.iter().any(|line| line.contains("ERROR")), "{rest:#?}");
+    let mut agent = pki.agent("node-1", 0);
+    agent.arg("--seeds=127.0.0.1:9,no-such-name.invalid:10271");
+    let rest = stop_after(&mut agent, "the agent has started");
+    let says = |word| rest.iter().any(|line| line.contains(word));
+    assert!(says("SIGTERM") && !says("ERROR"), "{rest:#?}");
 }
 
 /// An API server that is away is waited for, and said; it stops nothing else.
@@ -214,26 +210,9 @@ fn an_aggregator_starts_without_an_api_server() {
         clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
         contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
     std::fs::write(&kubeconfig, text).unwrap();
-    let mut aggregator = pki
-        .aggregator()
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(aggregator.stderr.take().unwrap()).lines();
-    let said = log.any(|line| line.unwrap().contains("the API server does not answer"));
-    assert!(said, "nothing was said of the API server");
-    let pid = aggregator.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let rest: Vec<_> = log.map_while(Result::ok).collect();
-    let status = aggregator.wait().unwrap();
-    assert!(status.success(), "{status}: {rest:#?}");
+    let mut aggregator = pki.aggregator();
+    aggregator.arg(format!("--kubeconfig={}", kubeconfig.display()));
+    stop_after(&mut aggregator, "the API server does not answer");
 }
 
 /// The demo is the first thing that anyone sees; its JSON is what programs read.

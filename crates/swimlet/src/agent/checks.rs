@@ -11,7 +11,7 @@ use swimlet_transport::check;
 use tokio::time::{sleep, timeout};
 
 use crate::config::{AgentConfig, Seed};
-use crate::member::driver::Handle;
+use crate::member::handle::Handle;
 
 /// Between two reports. They are the aggregators' steady proof that this agent lives.
 const INTERVAL: Duration = Duration::from_secs(10);

@@ -14,7 +14,8 @@ use tracing::{info, warn};
 
 use crate::config::AgentConfig;
 use crate::follow::{Follower, What};
-use crate::member::driver::{Event, Handle};
+use crate::member::driver::Event;
+use crate::member::handle::Handle;
 use crate::member::start::{self, Tasks};
 use crate::member::verifier::Verifier;
 use crate::process::{self, Shutdown};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::view::{self, Question};
-use crate::member::driver::Handle;
+use crate::member::handle::Handle;
 
 /// What the routes need.
 #[derive(Clone)]

@@ -26,7 +26,8 @@ use tracing::{debug, info, warn};
 use super::view::{self, Question};
 use crate::agent;
 use crate::follow::{Follower, What};
-use crate::member::driver::{Event, Handle};
+use crate::member::driver::Event;
+use crate::member::handle::Handle;
 use crate::member::verifier::Verifier;
 
 /// Verifications of our own and look-ups under way at once: some seconds' worth of rounds

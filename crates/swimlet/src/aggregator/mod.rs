@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::config::AggregatorConfig;
 use crate::follow::Follower;
-use crate::member::driver::Handle;
+use crate::member::handle::Handle;
 use crate::member::start::{self, Tasks, ambient_seed};
 use crate::member::verifier::Verifier;
 use crate::process::{self, Shutdown};

@@ -2,7 +2,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`driver`] | the task that owns the core; the handle to it |
+//! | [`driver`] | the task that owns the core |
+//! | [`handle`] | the handle to it |
 //! | [`start`] | from a configuration to a running member |
 //! | [`state`] | what is remembered over a restart |
 //! | [`seeds`] | looking seeds up |
@@ -11,6 +12,7 @@
 
 pub(crate) mod baseline;
 pub(crate) mod driver;
+pub(crate) mod handle;
 pub(crate) mod seeds;
 pub(crate) mod start;
 pub(crate) mod state;

@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Driver, Event, Handle, Setup};
+use super::driver::{Driver, Event, Setup};
+use super::handle::Handle;
 use super::seeds;
 use super::state::StateFile;
 use crate::config::{MemberConfig, Seed};

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::baseline::{self, Baseline};
-use super::driver::{Handle, Probed};
+use super::handle::{Handle, Probed};
 
 /// How long a kubelet's port has. Below the second between two rounds, so that the
 /// answers of one are there before the next is asked.
