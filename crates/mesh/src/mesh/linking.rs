@@ -190,7 +190,8 @@ impl Mesh {
         }
         self.links.went_down(now, peer);
         self.asks.remove(&peer);
-        self.reply_all(peer, ProbeOutcome::NotReached);
+        // The open probes did not run out: the mesh's word must not come back as evidence.
+        self.reply_all(peer, ProbeOutcome::NoStatement);
         self.watches.remove(&peer);
         for timer in [
             Timer::Probe(peer),

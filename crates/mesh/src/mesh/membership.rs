@@ -392,6 +392,8 @@ impl Mesh {
             watch.forgive();
             watch.contact = false;
             watch.claimed = false;
+            // This start of it has the same time to answer first as a new member has.
+            watch.since = now;
             self.timers.cancel(Timer::Timeout(key));
             self.timers.set_by(Timer::Probe(key), now + REPAIR_DELAY);
             self.reply_all(key, ProbeOutcome::NoStatement);

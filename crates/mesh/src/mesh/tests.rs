@@ -11,7 +11,7 @@ use swimlet_protocol::{
 };
 
 use self::net::Net;
-use crate::constants::{ACCUSERS_MIN, OBSERVERS};
+use crate::constants::{ACCUSERS_MIN, NEVER_REACHED_AFTER, OBSERVERS};
 use crate::{Event, Input};
 
 mod net;
@@ -347,6 +347,24 @@ fn who_comes_back_is_watched_again_and_its_next_death_is_claimed() {
             accusers.len() >= ACCUSERS_MIN
         });
         assert!(claimed, "leaves: {leaves}");
+    }
+}
+
+/// Scenario 31, of the agent alone: who is back at once after a crash, and was watched for
+/// long before, is not accused for what its observers knew of the start before.
+#[test]
+fn who_restarts_after_a_crash_is_brought_down_by_nobody() {
+    for seed in 40..46 {
+        let mut net = Net::formed(seed, 3, 20);
+        net.run(2 * NEVER_REACHED_AFTER);
+        let (since, key) = (net.now, net.key(6));
+        net.restart(6, Generation(1_800_000_000_000), 6);
+        net.run(20 * SECOND);
+        let down = net.events(since).find(|(_, _, event)| {
+            matches!(event, Event::StateChanged { key: about, to: MemberState::Suspect | MemberState::Down, .. } if *about == key)
+        });
+        assert!(down.is_none(), "seed {seed}: {down:?}");
+        assert_eq!(net.who_differs(6, MemberState::Alive), [0; 0]);
     }
 }
 
