@@ -198,15 +198,16 @@ impl World {
         .unwrap();
     }
 
-    /// Kubelet ports that a node's agent surely watches: with up to 11 members all of the
-    /// others', above that those of ten members, aggregators perhaps among them.
+    /// Kubelet ports that a node's agent surely watches: with up to 11 members those of all
+    /// others. Above that it watches ten or a few less, aggregators perhaps among them.
     fn paths_of_a_node(&self) -> usize {
-        const SUBJECTS: usize = 10;
+        const FULL_MESH: usize = 11;
+        const SURELY: usize = 5;
         let others = self.nodes.len() - 1;
-        if others + AGGREGATORS <= SUBJECTS {
+        if self.nodes.len() + AGGREGATORS <= FULL_MESH {
             others
         } else {
-            others.min(SUBJECTS - AGGREGATORS)
+            others.min(SURELY)
         }
     }
 
