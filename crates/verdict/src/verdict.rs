@@ -105,6 +105,21 @@ impl Verdict {
             .any(|verdict| verdict.reason() == Some(reason))
     }
 
+    /// Every verdict.
+    pub const ALL: [Self; 11] = [
+        Self::Alive,
+        Self::Unreachable,
+        Self::KubeletDown,
+        Self::ApiCutOff,
+        Self::HeartbeatSilent,
+        Self::MeshCutOff,
+        Self::AgentMissing,
+        Self::Left,
+        Self::Unverifiable,
+        Self::Unmonitored,
+        Self::Withheld,
+    ];
+
     /// The verdicts that are written.
     pub const WRITTEN: [Self; 4] = [
         Self::Unreachable,

@@ -14,8 +14,8 @@ use swimlet_protocol::{
 };
 use swimlet_telemetry::{Clock, catalogue};
 use swimlet_verdict::{
-    AnswerSeen, Ask, Brake, Decision, Finding, Input, Judge, MemberChange, NodeRef, NodeSeen,
-    Output, SeenShare, Verdict, WriteOutcome,
+    AnswerSeen, Ask, Decision, Finding, Input, Judge, MemberChange, NodeRef, NodeSeen, Output,
+    SeenShare, Verdict, WriteOutcome,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -69,9 +69,10 @@ pub(crate) struct Judging {
     nodes: BTreeMap<NodeName, NodeSeen>,
     /// Every aggregator that the mesh knows, gone ones too: it may come back.
     aggregators: BTreeMap<MemberKey, Aggregator>,
-    /// Agents of nodes that are being written as unreachable, by episode; the mesh
-    /// is told when it is done. An entry lives as long as the write.
-    unreachable: BTreeMap<u64, MemberKey>,
+    /// Nodes that are to be written as unreachable, with the episode and the agent's key;
+    /// the mesh is told when it is done. One entry a Node at most, because a decision that
+    /// the writer replaced or dropped is never reported.
+    unreachable: BTreeMap<NodeName, (u64, MemberKey)>,
     nodes_changed: bool,
     view_due: Moment,
 }
@@ -173,6 +174,7 @@ impl Judging {
             // A late word about an older object of that name is none about this one.
             Input::NodeGone(node) if self.is_current(node) => {
                 self.nodes.remove(&node.name);
+                self.unreachable.remove(&node.name);
                 self.nodes_changed = true;
             }
             Input::Leadership(leads) => {
@@ -181,8 +183,10 @@ impl Judging {
                 metrics::gauge!(catalogue::LEADER).set(f64::from(u8::from(*leads)));
             }
             Input::Written {
-                episode, outcome, ..
-            } => self.tell_mesh(*episode, *outcome).await,
+                node,
+                episode,
+                outcome,
+            } => self.tell_mesh(&node.name, *episode, *outcome).await,
             _ => {}
         }
         if self.nodes_changed {
@@ -209,10 +213,16 @@ impl Judging {
 
     /// Lets the mesh drop its links to a node once it is written, and not before: an
     /// attempt that has to be repeated needs them for its evidence.
-    async fn tell_mesh(&mut self, episode: u64, outcome: WriteOutcome) {
-        let Some(key) = self.unreachable.remove(&episode) else {
+    async fn tell_mesh(&mut self, node: &NodeName, episode: u64, outcome: WriteOutcome) {
+        let Some((_, key)) = self
+            .unreachable
+            .get(node)
+            .copied()
+            .filter(|(decided, _)| *decided == episode)
+        else {
             return;
         };
+        self.unreachable.remove(node);
         if matches!(outcome, WriteOutcome::Written | WriteOutcome::WouldWrite) {
             self.parts.member.verdict(key, true).await;
         }
@@ -425,7 +435,8 @@ impl Judging {
         }
         let key = self.nodes.get(&node.name).map(|seen| seen.key);
         if let (Some(key), Verdict::Unreachable) = (key, verdict) {
-            self.unreachable.insert(decision.episode, key);
+            let entry = (decision.episode, key);
+            self.unreachable.insert(node.name.clone(), entry);
         }
         self.follow(|| What::Decided(Box::new(decision.clone())));
         if let Err(failed) = self.parts.edge.decide(decision) {
@@ -473,15 +484,6 @@ impl Judging {
         let brakes = self.parts.judge.brakes();
         view::show_gauges(&self.parts.judge);
         view::show_edge(self.parts.edge.stats());
-        for (brake, on) in [
-            (Brake::Minority, brakes.minority),
-            (Brake::Share, brakes.share),
-            (Brake::Graded, brakes.graded),
-            (Brake::CoveredByNone, brakes.covered_by_none),
-        ] {
-            metrics::gauge!(catalogue::BRAKE, "brake" => brake.as_str())
-                .set(f64::from(u8::from(on)));
-        }
         self.parts.edge.stand(self.parts.judge.may_stand());
         let seen = Frame::View(View {
             alive: brakes.seen.alive,

@@ -202,8 +202,7 @@ async fn show_readiness(mut edge: EdgeHandle, member: Handle, readiness: Readine
     loop {
         let state = edge.readiness();
         readiness.set("api", state.is_ready());
-        let known = !member.view().await.is_empty();
-        readiness.set("mesh", known);
+        readiness.set("mesh", member.knows_others().await);
         if said.as_ref() != Some(&state) {
             if state.is_ready() {
                 info!("the API server answers and grants all that is needed");

@@ -7,23 +7,8 @@ use serde::Serialize;
 use swimlet_cluster::edge::EdgeStats;
 use swimlet_protocol::Moment;
 use swimlet_telemetry::catalogue;
-use swimlet_verdict::{Judge, Notice, Verdict};
+use swimlet_verdict::{Brake, Brakes, Judge, Notice, Verdict};
 use tokio::sync::{mpsc, oneshot};
-
-/// Every verdict, so that a gauge falls back to 0.
-const VERDICTS: [Verdict; 11] = [
-    Verdict::Alive,
-    Verdict::Unreachable,
-    Verdict::KubeletDown,
-    Verdict::ApiCutOff,
-    Verdict::HeartbeatSilent,
-    Verdict::MeshCutOff,
-    Verdict::AgentMissing,
-    Verdict::Left,
-    Verdict::Unverifiable,
-    Verdict::Unmonitored,
-    Verdict::Withheld,
-];
 
 /// A request for what the judge holds now.
 pub(crate) struct Question {
@@ -64,18 +49,14 @@ pub(crate) async fn ask(questions: &mpsc::Sender<Question>) -> Option<Answer> {
 pub(crate) fn answer(judge: &Judge, now: Moment) -> Answer {
     let brakes = judge.brakes();
     let ms = |at: Moment| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
-    let on = [
-        ("minority", brakes.minority),
-        ("share", brakes.share),
-        ("graded", brakes.graded),
-        ("covered-by-none", brakes.covered_by_none),
-        ("paused", brakes.paused),
-    ];
+    let paused = ("paused", brakes.paused);
+    let on = states_of(&brakes).map(|(brake, on)| (brake.as_str(), on));
     Answer {
         seen_alive: brakes.seen.alive,
         seen_of: brakes.seen.of,
         brakes: on
             .into_iter()
+            .chain([paused])
             .filter(|(_, on)| *on)
             .map(|(name, _)| name)
             .collect(),
@@ -96,15 +77,28 @@ pub(crate) fn answer(judge: &Judge, now: Moment) -> Answer {
     }
 }
 
-/// Shows the nodes by verdict.
+/// Every brake, and whether it is on.
+const fn states_of(brakes: &Brakes) -> [(Brake, bool); 4] {
+    [
+        (Brake::Minority, brakes.minority),
+        (Brake::Share, brakes.share),
+        (Brake::Graded, brakes.graded),
+        (Brake::CoveredByNone, brakes.covered_by_none),
+    ]
+}
+
+/// Shows the nodes by verdict, and the brakes.
 pub(crate) fn show_gauges(judge: &Judge) {
     let mut by_verdict: BTreeMap<&'static str, u32> = BTreeMap::new();
     for standing in judge.standings() {
         *by_verdict.entry(standing.verdict.as_str()).or_default() += 1;
     }
-    for verdict in VERDICTS {
+    for verdict in Verdict::ALL {
         let count = by_verdict.get(verdict.as_str()).copied().unwrap_or(0);
         metrics::gauge!(catalogue::NODES, "verdict" => verdict.as_str()).set(f64::from(count));
+    }
+    for (brake, on) in states_of(&judge.brakes()) {
+        metrics::gauge!(catalogue::BRAKE, "brake" => brake.as_str()).set(f64::from(u8::from(on)));
     }
 }
 

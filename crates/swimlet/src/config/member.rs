@@ -133,7 +133,8 @@ impl fmt::Display for Seed {
     }
 }
 
-const fn mesh_port(role: Role) -> u16 {
+/// The mesh port of a role, where none is configured.
+pub(crate) const fn mesh_port(role: Role) -> u16 {
     match role {
         Role::Agent => AGENT_PORT,
         Role::Aggregator => AGGREGATOR_PORT,

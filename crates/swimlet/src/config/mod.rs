@@ -14,7 +14,7 @@ mod table;
 pub(crate) use agent::AgentConfig;
 pub(crate) use aggregator::AggregatorConfig;
 pub(crate) use layers::{Faults, Layers};
-pub(crate) use member::{MemberConfig, Seed};
+pub(crate) use member::{MemberConfig, Seed, mesh_port};
 pub(crate) use table::{For, arguments};
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{self, SelfChecks};
 use crate::aggregator::{self, Aggregator};
-use crate::config::Seed;
+use crate::config::{Seed, mesh_port};
 use crate::follow::Follower;
 use crate::member::start::{self, Tasks, ambient_seed};
 
@@ -25,9 +25,6 @@ use crate::member::start::{self, Tasks, ambient_seed};
 const AGGREGATORS: u16 = 3;
 /// Pods on each node.
 const PODS: u16 = 2;
-/// The mesh's ports, as in production; each node has a loopback address of its own.
-const AGENT_PORT: u16 = 10_270;
-const AGGREGATOR_PORT: u16 = 10_271;
 /// Longer than any demo.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(24 * 3600);
 const NAMESPACE: &str = "swimlet-system";
@@ -213,14 +210,11 @@ impl Builder {
             name: name.clone(),
         };
         let issued = self.authority.issue(&identity, CERTIFICATE_VALIDITY)?;
-        let port = match role {
-            Role::Agent => AGENT_PORT,
-            Role::Aggregator => AGGREGATOR_PORT,
-        };
-        let address = SocketAddr::new(self.address(index), port);
+        // As in production: each node has a loopback address of its own.
+        let address = SocketAddr::new(self.address(index), mesh_port(role));
         let seeds = (1..=AGGREGATORS).map(|aggregator| Seed {
             host: self.address(aggregator).to_string(),
-            port: AGGREGATOR_PORT,
+            port: mesh_port(Role::Aggregator),
         });
         Ok(start::Spec {
             identity,

@@ -305,6 +305,9 @@ impl Driver {
                     .collect();
                 answer(reply, records);
             }
+            Command::KnowsOthers(reply) => {
+                answer(reply, self.mesh.members().next().is_some());
+            }
             Command::View(reply) => answer(reply, self.view()),
             Command::Peers(reply) => {
                 let alive = self
@@ -472,9 +475,7 @@ impl Driver {
         }
         self.show_mesh_counters();
     }
-}
 
-impl Driver {
     fn show_mesh_counters(&self) {
         let stats = self.mesh.stats();
         for (result, count) in [("acked", stats.acks), ("missed", stats.misses)] {

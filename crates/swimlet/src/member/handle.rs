@@ -47,6 +47,7 @@ pub(super) enum Command {
     Name(MemberKey, oneshot::Sender<Option<NodeName>>),
     Observers(MemberKey, oneshot::Sender<Vec<MemberKey>>),
     Subjects(oneshot::Sender<Vec<MemberRecord>>),
+    KnowsOthers(oneshot::Sender<bool>),
     View(oneshot::Sender<Vec<MemberView>>),
     Peers(oneshot::Sender<Vec<SocketAddr>>),
     Leave(oneshot::Sender<()>),
@@ -88,6 +89,11 @@ impl Handle {
     /// What the members that this one watches say of themselves.
     pub(crate) async fn subjects(&self) -> Vec<MemberRecord> {
         self.ask(Command::Subjects).await.unwrap_or_default()
+    }
+
+    /// Whether any other member is known.
+    pub(crate) async fn knows_others(&self) -> bool {
+        self.ask(Command::KnowsOthers).await.unwrap_or_default()
     }
 
     /// Every known member, for people.

@@ -114,10 +114,7 @@ impl Verifier {
 
     async fn look(&self, port: SocketAddr, node: Option<&NodeName>, limit: Duration) -> PortAnswer {
         let answer = check::kubelet_port(port, node, limit).await;
-        let now = self.member.clock().now();
-        let mut baseline = self.lock();
-        baseline.note(now, port, answer);
-        metrics::gauge!(catalogue::PATHS).set(baseline.count(now) as f64);
+        self.lock().note(self.member.clock().now(), port, answer);
         answer
     }
 
@@ -132,6 +129,7 @@ impl Verifier {
         let mut tried: BTreeMap<SocketAddr, Instant> = BTreeMap::new();
         loop {
             sleep(BASELINE_START_INTERVAL).await;
+            metrics::gauge!(catalogue::PATHS).set(self.paths() as f64);
             let ports = ports_of(self.member.subjects().await);
             tried.retain(|port, _| ports.iter().any(|(p, _)| p == port));
             let turns = u32::try_from(ports.len().max(1)).unwrap_or(u32::MAX);
