@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -209,6 +210,7 @@ pub(crate) enum Fault {
         released: oneshot::Receiver<()>,
     },
     Answered(Answer),
+    Delayed(Duration),
 }
 
 /// The faults that wait for their requests. A test sets up a handful; this is as many as a loop gone wrong may.
@@ -230,6 +232,7 @@ enum Waiting {
         answer: Answer,
         remaining: usize,
     },
+    Delay(Duration),
 }
 
 impl Faults {
@@ -255,6 +258,10 @@ impl Faults {
         }
     }
 
+    pub(crate) fn delay(&self, matcher: Matcher, delay: Duration) {
+        self.add(matcher, Waiting::Delay(delay));
+    }
+
     pub(crate) fn clear_answers(&self) {
         self.lock()
             .retain(|(_, waiting)| matches!(waiting, Waiting::Hold { .. }));
@@ -269,21 +276,24 @@ impl Faults {
                 released.try_recv(),
                 Err(oneshot::error::TryRecvError::Empty)
             ),
-            Waiting::Answer { .. } => true,
+            Waiting::Answer { .. } | Waiting::Delay(_) => true,
         });
         let index = faults
             .iter()
             .position(|(matcher, _)| matcher.matches(request))?;
-        if let Waiting::Answer { answer, remaining } = &mut faults[index].1
-            && *remaining > 1
-        {
-            *remaining -= 1;
-            return Some(Fault::Answered(answer.clone()));
+        match &mut faults[index].1 {
+            Waiting::Answer { answer, remaining } if *remaining > 1 => {
+                *remaining -= 1;
+                return Some(Fault::Answered(answer.clone()));
+            }
+            Waiting::Delay(delay) => return Some(Fault::Delayed(*delay)),
+            Waiting::Answer { .. } | Waiting::Hold { .. } => {}
         }
-        match faults.remove(index).1 {
-            Waiting::Hold { reached, released } => Some(Fault::Held { reached, released }),
-            Waiting::Answer { answer, .. } => Some(Fault::Answered(answer)),
-        }
+        Some(match faults.remove(index).1 {
+            Waiting::Hold { reached, released } => Fault::Held { reached, released },
+            Waiting::Answer { answer, .. } => Fault::Answered(answer),
+            Waiting::Delay(delay) => Fault::Delayed(delay),
+        })
     }
 
     pub(crate) fn dropped(&self) -> u64 {

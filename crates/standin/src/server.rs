@@ -88,10 +88,14 @@ async fn read_body(body: Body) -> Result<Bytes, ApiError> {
         .map_err(|_| ApiError::too_large(BODY_BYTES_MAX))
 }
 
-/// Waits out a hold, or gives the answer that a test has set in place of the server's.
+/// Waits out a hold or a delay, or gives the answer that a test has set in place of the server's.
 async fn meet_fault(shared: &Shared, record: &RequestRecord) -> Option<Response> {
     match shared.faults.meet(record)? {
         Fault::Answered(answer) => Some(answer.into_response()),
+        Fault::Delayed(delay) => tokio::select! {
+            () = tokio::time::sleep(delay) => None,
+            () = shared.stopping.cancelled() => Some(StatusCode::SERVICE_UNAVAILABLE.into_response()),
+        },
         Fault::Held { reached, released } => {
             // A test that does not care when the request came has dropped the other end.
             let _ = reached.send(record.clone());

@@ -247,7 +247,13 @@ impl Standin {
         self.shared.faults.answer(matcher, answer, usize::MAX);
     }
 
-    /// Takes all answers back; holds stay.
+    /// Makes every matching request wait this long before it touches the store, as a slow server does, until
+    /// [`clear_answers`](Self::clear_answers).
+    pub fn delay_all(&self, matcher: Matcher, delay: Duration) {
+        self.shared.faults.delay(matcher, delay);
+    }
+
+    /// Takes all answers and delays back; holds stay.
     pub fn clear_answers(&self) {
         self.shared.faults.clear_answers();
     }
