@@ -1,37 +1,35 @@
 //! The edge as one thing: every task of it under one `run()`.
 
-use std::fmt;
+mod handle;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_protocol::ClusterId;
-use swimlet_verdict::{ApiHealth, Decision, Input, LeaseRead, NodeRef, WatchHealth, WriteOutcome};
+use swimlet_verdict::{ApiHealth, Input, WatchHealth};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::handle::{EdgeHandle, EdgeStats, Readiness};
 use crate::access::{self, Access};
 use crate::authority::Authority;
 use crate::backoff::Backoff;
-use crate::client::{ClientStats, Clients};
-use crate::election::{Candidate, ElectionConfig, ElectionStats, Leadership, Notices, Wish};
-use crate::events::{EventSender, EventSink, EventStats};
+use crate::client::Clients;
+use crate::election::{Candidate, ElectionConfig, Leadership, Notices, Wish};
+use crate::events::{Announcer, EventSender, EventSink};
 use crate::fallen::Fallen;
-use crate::leases::{LeaseReader, LeaseStats};
+use crate::leases::{LeaseQuestions, LeaseReader};
 use crate::mode::Mode;
-use crate::nodes::{self, NodeWatch, WatchStats};
-use crate::pods::{PodContext, PodMarker, PodStats};
-use crate::writer::{Writer, WriterContext, WriterStats};
+use crate::nodes::{self, NodeWatch};
+use crate::pods::{PodContext, PodMarker};
+use crate::roster::Roster;
+use crate::writer::{Queue, Writer, WriterContext};
 
 /// Inputs that wait for the judge. When it is full the watch waits, and with it the server's
 /// stream: nothing is lost, and a picture that lags behind counts as stale in the end.
 const INPUTS_MAX: usize = 1024;
-/// Decisions that wait for the writer, which sorts them by Node at once.
-const DECISIONS_MAX: usize = 1024;
-/// Leases that wait to be read: a rack of 40 Nodes many times over. What exceeds it has failed,
-/// and the judge asks again.
-const LEASE_READS_MAX: usize = 1024;
 /// How long the tasks have to end: the election's release takes at most three calls of 3 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -63,51 +61,6 @@ pub struct Edge {
     board: Board,
 }
 
-/// What the rest of the process holds of the edge. Cheap to clone.
-#[derive(Clone)]
-pub struct EdgeHandle {
-    decisions: mpsc::Sender<Decision>,
-    lease_reads: mpsc::Sender<NodeRef>,
-    wish: watch::Sender<Wish>,
-    leadership: watch::Receiver<Leadership>,
-    pause: watch::Receiver<Option<Arc<str>>>,
-    holder: watch::Receiver<Option<Arc<str>>>,
-    api: watch::Receiver<ApiHealth>,
-    watch: watch::Receiver<WatchHealth>,
-    access: watch::Receiver<Option<Arc<[Access]>>>,
-    stats: EdgeStats,
-}
-
-/// Counters of every part.
-#[derive(Clone, Debug, Default)]
-pub struct EdgeStats {
-    /// The client.
-    pub client: Arc<ClientStats>,
-    /// The election.
-    pub election: Arc<ElectionStats>,
-    /// The Node watch.
-    pub watch: Arc<WatchStats>,
-    /// The condition writer.
-    pub writer: Arc<WriterStats>,
-    /// The pod marker.
-    pub pods: Arc<PodStats>,
-    /// Events.
-    pub events: Arc<EventStats>,
-    /// Reads of Leases.
-    pub leases: Arc<LeaseStats>,
-}
-
-/// Whether the edge does its work, and if not, why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    /// Whether the last call to the API server was answered.
-    pub api: ApiHealth,
-    /// Whether the picture of the Nodes is complete and current.
-    pub watch: WatchHealth,
-    /// What RBAC does not let us do; `None` while unknown.
-    pub missing: Option<Arc<[Access]>>,
-}
-
 /// Why the edge ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
@@ -137,8 +90,6 @@ impl Edge {
     /// is to be told, in order.
     pub fn new(clients: Clients, config: EdgeConfig) -> (Self, EdgeHandle, mpsc::Receiver<Input>) {
         let (out, inputs) = mpsc::channel(INPUTS_MAX);
-        let (decide, decisions) = mpsc::channel(DECISIONS_MAX);
-        let (lease_reads, leases_asked) = mpsc::channel(LEASE_READS_MAX);
         let stats = EdgeStats {
             client: Arc::clone(&clients.stats),
             ..EdgeStats::default()
@@ -152,6 +103,7 @@ impl Edge {
             leadership: watch::Sender::new(Leadership::default()),
             pause: watch::Sender::new(None),
             holder: watch::Sender::new(None),
+            uid: watch::Sender::new(None),
             api: api.clone(),
         };
         let board = Board {
@@ -162,9 +114,22 @@ impl Edge {
             pause: notices.pause.subscribe(),
             stats: stats.clone(),
         };
+        let parts = Parts {
+            clients: &clients,
+            config: &config,
+            stats: &stats,
+            authority: Authority::new(board.leadership.clone(), board.pause.clone()),
+            fallen: Arc::default(),
+            roster: Arc::default(),
+            decisions: Arc::new(Queue::new(Arc::clone(&stats.writer))),
+            backlog: watch::Sender::new(0),
+        };
+        let (sink, events) = parts.events();
+        let (lease_reads, leases) = parts.leases(out.clone());
         let handle = EdgeHandle {
-            decisions: decide,
+            decisions: Arc::clone(&parts.decisions),
             lease_reads,
+            announcer: parts.announcer(sink.clone(), notices.uid.subscribe()),
             wish: wish.clone(),
             leadership: board.leadership.clone(),
             pause: board.pause.clone(),
@@ -174,21 +139,12 @@ impl Edge {
             access: board.access.subscribe(),
             stats: stats.clone(),
         };
-        let parts = Parts {
-            clients: &clients,
-            config: &config,
-            stats: &stats,
-            authority: Authority::new(board.leadership.clone(), board.pause.clone()),
-            fallen: Arc::default(),
-            backlog: watch::Sender::new(0),
-        };
-        let (sink, events) = parts.events();
         let edge = Self {
             candidate: parts.candidate(wish.subscribe(), notices),
             watch: parts.watch(out.clone()),
-            writer: parts.writer(sink.clone(), decisions, out.clone()),
+            writer: parts.writer(sink.clone(), out.clone()),
             marker: parts.marker(sink),
-            leases: parts.leases(leases_asked, out.clone()),
+            leases,
             events,
             out,
             board,
@@ -262,129 +218,6 @@ impl Edge {
     }
 }
 
-impl EdgeHandle {
-    /// Hands a decision to the writer.
-    ///
-    /// # Errors
-    /// If too many wait; the error is what the judge is to be told.
-    pub fn decide(&self, decision: Decision) -> Result<(), Box<Input>> {
-        self.decisions.try_send(decision).map_err(|error| {
-            let decision = error.into_inner();
-            add_one(&self.stats.writer.overflow);
-            Box::new(Input::Written {
-                node: decision.node,
-                episode: decision.episode,
-                outcome: WriteOutcome::Failed,
-            })
-        })
-    }
-
-    /// Asks for a live read of a node's Lease; the answer comes as an [`Input::Lease`].
-    ///
-    /// # Errors
-    /// If too many wait; the error is what the judge is to be told.
-    pub fn read_lease(&self, node: NodeRef) -> Result<(), Box<Input>> {
-        self.lease_reads.try_send(node).map_err(|error| {
-            add_one(&self.stats.leases.overflow);
-            Box::new(Input::Lease {
-                node: error.into_inner(),
-                read: LeaseRead::Failed,
-            })
-        })
-    }
-
-    /// Releases the Lease if we hold it, and leaves it to others for two lease durations.
-    pub fn step_down(&self) {
-        self.wish.send_modify(|wish| wish.step_downs += 1);
-    }
-
-    /// Stand for election, or do not. A leader that is told not to releases the Lease.
-    pub fn stand(&self, standing: bool) {
-        self.wish
-            .send_if_modified(|wish| std::mem::replace(&mut wish.standing, standing) != standing);
-    }
-
-    /// Whether we lead; answers by the clock.
-    #[must_use]
-    pub fn leadership(&self) -> Leadership {
-        *self.leadership.borrow()
-    }
-
-    /// The reason of the pause that is on, if one is.
-    #[must_use]
-    pub fn pause(&self) -> Option<Arc<str>> {
-        self.pause.borrow().clone()
-    }
-
-    /// Who holds the Lease, by the last look at it; empty after a release.
-    #[must_use]
-    pub fn holder(&self) -> Option<Arc<str>> {
-        self.holder.borrow().clone()
-    }
-
-    /// Whether the edge does its work.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
-        Readiness {
-            api: *self.api.borrow(),
-            watch: *self.watch.borrow(),
-            missing: self.access.borrow().clone(),
-        }
-    }
-
-    /// Returns when the readiness may have changed.
-    pub async fn readiness_changed(&mut self) {
-        // A closed channel keeps its last value: then nothing ever changes again.
-        tokio::select! {
-            Ok(()) = self.api.changed() => {}
-            Ok(()) = self.watch.changed() => {}
-            Ok(()) = self.access.changed() => {}
-            else => std::future::pending().await,
-        }
-    }
-
-    /// The counters.
-    #[must_use]
-    pub fn stats(&self) -> &EdgeStats {
-        &self.stats
-    }
-}
-
-impl Readiness {
-    /// Whether everything is as it should be.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.api == ApiHealth::Working
-            && self.watch == WatchHealth::Fresh
-            && self
-                .missing
-                .as_ref()
-                .is_some_and(|missing| missing.is_empty())
-    }
-}
-
-impl fmt::Display for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.api == ApiHealth::Failing {
-            return f.write_str("the API server does not answer");
-        }
-        if self.watch == WatchHealth::Stale {
-            return f.write_str("the picture of the Nodes is not complete or not current");
-        }
-        match &self.missing {
-            None => f.write_str("the access check is not done"),
-            Some(missing) if missing.is_empty() => f.write_str("ready"),
-            Some(missing) => {
-                f.write_str("RBAC does not grant: ")?;
-                for (index, access) in missing.iter().enumerate() {
-                    write!(f, "{}{access}", if index == 0 { "" } else { "; " })?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 /// What the parts are built from.
 struct Parts<'a> {
     clients: &'a Clients,
@@ -392,6 +225,8 @@ struct Parts<'a> {
     stats: &'a EdgeStats,
     authority: Authority,
     fallen: Arc<Fallen>,
+    roster: Arc<Roster>,
+    decisions: Arc<Queue>,
     backlog: watch::Sender<usize>,
 }
 
@@ -413,19 +248,16 @@ impl Parts<'_> {
             self.config.cluster.clone(),
             out,
             Arc::clone(&self.fallen),
+            Arc::clone(&self.roster),
             Arc::clone(&self.stats.watch),
             self.config.seed.wrapping_add(1),
         )
     }
 
-    fn writer(
-        &self,
-        events: EventSink,
-        decisions: mpsc::Receiver<Decision>,
-        out: mpsc::Sender<Input>,
-    ) -> Writer {
+    fn writer(&self, events: EventSink, out: mpsc::Sender<Input>) -> Writer {
         let context = WriterContext {
             api: kube::Api::all(self.clients.main.clone()),
+            cluster: self.config.cluster.clone(),
             mode: self.config.mode,
             authority: self.authority.clone(),
             fallen: Arc::clone(&self.fallen),
@@ -433,6 +265,7 @@ impl Parts<'_> {
             stats: Arc::clone(&self.stats.writer),
         };
         let seed = self.config.seed.wrapping_add(2);
+        let decisions = Arc::clone(&self.decisions);
         Writer::new(context, decisions, out, self.backlog.clone(), seed)
     }
 
@@ -457,9 +290,22 @@ impl Parts<'_> {
         )
     }
 
-    fn leases(&self, asked: mpsc::Receiver<NodeRef>, out: mpsc::Sender<Input>) -> LeaseReader {
-        let client = self.clients.main.clone();
-        LeaseReader::new(client, asked, out, Arc::clone(&self.stats.leases))
+    fn announcer(
+        &self,
+        events: EventSink,
+        lease_uid: watch::Receiver<Option<Arc<str>>>,
+    ) -> Announcer {
+        let roster = Arc::clone(&self.roster);
+        Announcer::new(events, roster, &self.config.election, lease_uid)
+    }
+
+    fn leases(&self, out: mpsc::Sender<Input>) -> (LeaseQuestions, LeaseReader) {
+        LeaseReader::new(
+            self.clients.main.clone(),
+            out,
+            Arc::clone(&self.roster),
+            Arc::clone(&self.stats.leases),
+        )
     }
 }
 
@@ -561,8 +407,4 @@ async fn check_access(
         // Done; the task stays, so that its end means the same as every other task's.
         stop.cancelled().await;
     }
-}
-
-fn add_one(counter: &std::sync::atomic::AtomicU64) {
-    counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }

@@ -1,6 +1,8 @@
 //! Leader election over a Lease of our own; the holder is the one that writes.
 //!
-//! [`state`] decides, this module reads and writes. The election is no fence by itself: two
+//! [`state`] decides, this module reads and writes: [`Election`] is the whole of the rules, without
+//! a clock or a socket, and whoever wants to run elections in virtual time drives it as this
+//! module does. The election is no fence by itself: two
 //! processes may believe in their leadership at the same time when one was frozen between a look
 //! at its clock and its write. The write's resourceVersion precondition is the fence.
 
@@ -19,10 +21,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::state::Timing;
-use self::state::{Action, Election, Record, Seen};
+pub use self::state::{Action, Election, Record, Seen, Timing};
 use crate::clock::Clock;
 use crate::fault::{self, Fault};
+use crate::health::CallHealth;
 
 /// The annotation on the election's Lease that stops all writes, by whoever leads.
 ///
@@ -69,7 +71,10 @@ pub(crate) struct Notices {
     pub(crate) pause: watch::Sender<Option<Arc<str>>>,
     /// Who holds the Lease, by the last look.
     pub(crate) holder: watch::Sender<Option<Arc<str>>>,
-    /// Whether our calls are answered: with one every 2 s or so, the election's show it first.
+    /// The UID of the Lease, for what is said about it.
+    pub(crate) uid: watch::Sender<Option<Arc<str>>>,
+    /// Whether our calls are answered, by [`CallHealth`]: with one every 2 s or so, the
+    /// election's show it first.
     pub(crate) api: watch::Sender<ApiHealth>,
 }
 
@@ -95,6 +100,7 @@ pub(crate) struct Candidate {
     /// The Lease as the API server gave it last: the base of the next write, so that labels,
     /// annotations and fields that we do not know survive.
     base: Option<Lease>,
+    health: CallHealth,
     wish: watch::Receiver<Wish>,
     step_downs: u64,
     notices: Notices,
@@ -139,6 +145,7 @@ impl Candidate {
             clock,
             election,
             base: None,
+            health: CallHealth::new(),
             wish,
             step_downs,
             notices,
@@ -226,10 +233,8 @@ impl Candidate {
     }
 
     fn seen(&mut self, action: Action, answer: Result<Lease, Fault>) -> Seen {
-        let health = match &answer {
-            Err(fault) if fault.is_passing() => ApiHealth::Failing,
-            _ => ApiHealth::Working,
-        };
+        let answered = !matches!(&answer, Err(fault) if fault.is_passing());
+        let health = self.health.note(self.clock.now(), answered);
         self.notices
             .api
             .send_if_modified(|seen| std::mem::replace(seen, health) != health);
@@ -242,6 +247,14 @@ impl Candidate {
                     let seen = pause_reason(&lease);
                     let changed = *pause != seen;
                     *pause = seen;
+                    changed
+                });
+                self.notices.uid.send_if_modified(|known| {
+                    let seen = lease.metadata.uid.as_deref();
+                    let changed = known.as_deref() != seen;
+                    if changed {
+                        *known = seen.map(Arc::from);
+                    }
                     changed
                 });
                 let record = record_of(&lease);

@@ -1,7 +1,10 @@
 //! Events on Nodes and Pods, for the people who ask `kubectl describe`.
 //!
 //! Best effort by nature: never in the way of a write, bounded in rate, without repetition, and
-//! what does not fit is dropped and counted.
+//! what does not fit is dropped and counted. What was written to a Node, and what concerns the
+//! whole cluster, goes before remarks and pods, of which there may be thousands at once.
+
+mod notices;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,9 +21,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::notices::Announcer;
 use crate::fault::{self, Fault};
 
-/// Events that wait: one for each pod of 40 Nodes with 100 pods, as a rack may lose.
+/// Events that wait, in each of the two queues: one for each pod of 40 Nodes with 100 pods, as a
+/// rack may lose; or one for each Node of four fifths of the largest cluster.
 const QUEUE_MAX: usize = 4096;
 /// Events a second, when the burst is used up: the QPS of the in-tree node lifecycle controller.
 const RATE_PER_SECOND: u32 = 20;
@@ -64,12 +69,17 @@ pub(crate) struct Note {
     reason: &'static str,
     action: &'static str,
     note: String,
+    /// What tells it from others of the same reason about the same object.
+    same: String,
+    /// Times that it is told within [`REPEAT_AFTER`].
+    told_max: u32,
 }
 
 /// Where Events are handed in.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSink {
-    queue: mpsc::Sender<(ObjectReference, Note)>,
+    first: mpsc::Sender<(ObjectReference, Note)>,
+    second: mpsc::Sender<(ObjectReference, Note)>,
     stats: Arc<EventStats>,
 }
 
@@ -77,7 +87,8 @@ pub(crate) struct EventSink {
 pub(crate) struct EventSender {
     client: kube::Client,
     instance: String,
-    queue: mpsc::Receiver<(ObjectReference, Note)>,
+    first: mpsc::Receiver<(ObjectReference, Note)>,
+    second: mpsc::Receiver<(ObjectReference, Note)>,
     memory: Memory,
     bucket: Bucket,
     stats: Arc<EventStats>,
@@ -91,6 +102,8 @@ impl Note {
             reason,
             action: "SetReadyUnknown",
             note: format!("Ready set to Unknown: {message}"),
+            same: message.to_owned(),
+            told_max: 1,
         }
     }
 
@@ -104,6 +117,8 @@ impl Note {
                 "observe mode, nothing was changed; enforce would have set Ready to Unknown \
                  ({reason}): {message}"
             ),
+            same: message.to_owned(),
+            told_max: 1,
         }
     }
 
@@ -114,6 +129,8 @@ impl Note {
             reason: "NodeNotReady",
             action: "MarkPodNotReady",
             note: "Node is not ready".to_owned(),
+            same: String::new(),
+            told_max: 1,
         }
     }
 }
@@ -125,37 +142,64 @@ impl EventSink {
         instance: &str,
         stats: Arc<EventStats>,
     ) -> (Self, EventSender) {
-        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let (first, first_waiting) = mpsc::channel(QUEUE_MAX);
+        let (second, second_waiting) = mpsc::channel(QUEUE_MAX);
         let sender = EventSender {
             client,
             instance: cut(instance, INSTANCE_BYTES_MAX).to_owned(),
-            queue: waiting,
+            first: first_waiting,
+            second: second_waiting,
             memory: Memory::default(),
             bucket: Bucket::new(Instant::now()),
             stats: Arc::clone(&stats),
         };
-        (Self { queue, stats }, sender)
+        let sink = Self {
+            first,
+            second,
+            stats,
+        };
+        (sink, sender)
     }
 
-    /// Says something about a Node.
+    /// Says what was, or would have been, written to a Node.
     pub(crate) fn node(&self, node: &NodeRef, note: Note) {
-        self.put(
-            ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Node".to_owned()),
-                name: Some(node.name.as_str().to_owned()),
-                uid: Some(node.uid.as_str().to_owned()),
-                ..ObjectReference::default()
-            },
-            note,
-        );
+        self.put(&self.first, reference_to(node), note);
     }
 
-    /// Says something about any object.
-    pub(crate) fn put(&self, regarding: ObjectReference, note: Note) {
-        if self.queue.try_send((regarding, note)).is_err() {
+    /// Says something that concerns the whole cluster, about an object that stands for it.
+    pub(crate) fn cluster(&self, regarding: ObjectReference, note: Note) {
+        self.put(&self.first, regarding, note);
+    }
+
+    /// Remarks on a Node to which nothing was written.
+    pub(crate) fn remark(&self, node: &NodeRef, note: Note) {
+        self.put(&self.second, reference_to(node), note);
+    }
+
+    /// Says what was written to a pod.
+    pub(crate) fn pod(&self, pod: ObjectReference, note: Note) {
+        self.put(&self.second, pod, note);
+    }
+
+    fn put(
+        &self,
+        queue: &mpsc::Sender<(ObjectReference, Note)>,
+        regarding: ObjectReference,
+        note: Note,
+    ) {
+        if queue.try_send((regarding, note)).is_err() {
             self.stats.overflow.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+fn reference_to(node: &NodeRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.name.as_str().to_owned()),
+        uid: Some(node.uid.as_str().to_owned()),
+        ..ObjectReference::default()
     }
 }
 
@@ -166,9 +210,18 @@ impl EventSender {
     }
 
     async fn send_for_ever(&mut self) {
-        while let Some((regarding, note)) = self.queue.recv().await {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = self.first.recv() => next,
+                next = self.second.recv() => next,
+            };
+            let Some((regarding, note)) = next else {
+                return;
+            };
             let uid = regarding.uid.clone().unwrap_or_default();
-            if !self.memory.is_new(Instant::now(), (uid, note.clone())) {
+            let key = (uid, note.reason, note.same.clone());
+            if !self.memory.may_tell(Instant::now(), key, note.told_max) {
                 self.stats.repeated.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -225,28 +278,42 @@ impl EventSender {
     }
 }
 
+/// What tells Events apart: the object's UID, the reason, and [`Note::same`].
+type Key = (String, &'static str, String);
+
 /// Which Events went out lately.
 #[derive(Debug, Default)]
 struct Memory {
-    sent: BTreeMap<(String, Note), Instant>,
-    order: VecDeque<(Instant, (String, Note))>,
+    /// How often each was told since it was first.
+    told: BTreeMap<Key, u32>,
+    /// When each was first told, the oldest first.
+    order: VecDeque<(Instant, Key)>,
 }
 
 impl Memory {
-    fn is_new(&mut self, now: Instant, key: (String, Note)) -> bool {
-        while let Some((sent, _)) = self.order.front()
-            && (now.duration_since(*sent) >= REPEAT_AFTER || self.order.len() >= REMEMBERED_MAX)
+    /// Whether this may be told, once more; if so, it is noted as told.
+    fn may_tell(&mut self, now: Instant, key: Key, told_max: u32) -> bool {
+        while let Some((first, _)) = self.order.front()
+            && now.duration_since(*first) >= REPEAT_AFTER
         {
-            if let Some((_, oldest)) = self.order.pop_front() {
-                self.sent.remove(&oldest);
-            }
+            self.forget_oldest();
         }
-        if self.sent.contains_key(&key) {
-            return false;
+        if let Some(told) = self.told.get_mut(&key) {
+            *told = told.saturating_add(1);
+            return *told <= told_max;
         }
-        self.sent.insert(key.clone(), now);
+        while self.order.len() >= REMEMBERED_MAX {
+            self.forget_oldest();
+        }
+        self.told.insert(key.clone(), 1);
         self.order.push_back((now, key));
         true
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, oldest)) = self.order.pop_front() {
+            self.told.remove(&oldest);
+        }
     }
 }
 
@@ -288,14 +355,27 @@ mod tests {
     fn an_event_is_not_repeated_within_its_time_and_the_memory_is_bounded() {
         let start = Instant::now();
         let mut memory = Memory::default();
-        let key = |uid: usize| (uid.to_string(), Note::pod_marked());
-        assert!(memory.is_new(start, key(0)));
-        assert!(!memory.is_new(start + Duration::from_secs(599), key(0)));
-        assert!(memory.is_new(start + REPEAT_AFTER, key(0)));
+        let key = |uid: usize| (uid.to_string(), "NodeNotReady", String::new());
+        assert!(memory.may_tell(start, key(0), 1));
+        assert!(!memory.may_tell(start + Duration::from_secs(599), key(0), 1));
+        assert!(memory.may_tell(start + REPEAT_AFTER, key(0), 1));
         for uid in 1..5000 {
-            assert!(memory.is_new(start + REPEAT_AFTER, key(uid)));
+            assert!(memory.may_tell(start + REPEAT_AFTER, key(uid), 1));
         }
-        assert!(memory.sent.len() <= REMEMBERED_MAX && memory.order.len() <= REMEMBERED_MAX);
+        assert!(memory.told.len() <= REMEMBERED_MAX && memory.order.len() <= REMEMBERED_MAX);
+    }
+
+    /// Guards what goes on and off: it is told a few times, and a flutter is silenced.
+    #[test]
+    fn what_may_be_told_more_often_is_told_that_often() {
+        let start = Instant::now();
+        let mut memory = Memory::default();
+        let key = || ("u".to_owned(), "BrakeOn", "share".to_owned());
+        let told = (0..100)
+            .filter(|_| memory.may_tell(start, key(), 5))
+            .count();
+        assert_eq!(told, 5);
+        assert!(memory.may_tell(start + REPEAT_AFTER, key(), 5));
     }
 
     #[test]

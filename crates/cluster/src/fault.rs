@@ -49,6 +49,10 @@ pub enum Fault {
         /// The server's words, cut to 256 characters.
         message: String,
     },
+    /// An object that the API server never gives out like this: something between it and us is
+    /// broken.
+    #[error("the object cannot be used: {0}")]
+    Unusable(String),
     /// No answer in time; a write may have happened.
     #[error("no answer within {0:?}")]
     Timeout(Duration),

@@ -16,6 +16,10 @@
 //! | [`access`] | what RBAC lets us do, and what it does not |
 //! | [`edge`] | all of them together, behind one `run()` |
 //!
+//! Three parts are pure, for whoever models an API server: the election ([`election::Election`]),
+//! whether the API server works ([`health::CallHealth`]), and what a fresh read of a Node says
+//! against a decision ([`writer::overtaken`]).
+//!
 //! Never written: a node's Lease, a taint, `Ready=True`, `lastHeartbeatTime`.
 
 pub mod access;
@@ -28,11 +32,13 @@ pub mod election;
 pub mod events;
 mod fallen;
 pub mod fault;
+pub mod health;
 pub mod leases;
 pub mod mode;
 mod node;
 pub mod nodes;
 pub mod pods;
+mod roster;
 pub mod writer;
 
 pub use client::{ClientError, Clients, Source};

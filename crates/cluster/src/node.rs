@@ -134,7 +134,6 @@ impl NodeView {
     /// The Node as the judge sees it.
     pub(crate) fn seen(&self, cluster: &ClusterId) -> Result<NodeSeen, NodeError> {
         let node = self.node_ref()?;
-        let hold = self.annotation(HOLD_ANNOTATION);
         Ok(NodeSeen {
             key: MemberKey::of(cluster, Role::Agent, &node.name),
             // A label value always parses; one from elsewhere counts as unknown.
@@ -142,7 +141,7 @@ impl NodeView {
             addresses: self.internal_addresses(),
             kubelet_port: self.status.daemon_endpoints.kubelet_endpoint.port,
             ready: self.ready().map(ConditionView::ready),
-            hold: hold.is_some_and(|value| value != "false"),
+            hold: self.is_held(),
             deleting: self.metadata.deletion_timestamp.is_some() || self.tainted(DELETION_TAINT),
             lifecycle: self.lifecycle(),
             agentless: self.is_agentless(),
@@ -156,6 +155,12 @@ impl NodeView {
             .conditions
             .iter()
             .find(|condition| condition.kind == "Ready")
+    }
+
+    /// Whether the annotation stops writes for it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.annotation(HOLD_ANNOTATION)
+            .is_some_and(|value| value != "false")
     }
 
     /// The resourceVersion; empty if the server sent none.

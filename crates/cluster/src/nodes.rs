@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
-use swimlet_protocol::{ClusterId, NodeName};
-use swimlet_verdict::{Input, NodeRef, NodeUid, WatchHealth};
+use swimlet_protocol::ClusterId;
+use swimlet_verdict::{Input, NodeRef, WatchHealth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::backoff::Backoff;
 use crate::fallen::Fallen;
 use crate::fault::{self, Fault};
 use crate::node::NodeView;
+use crate::roster::{Full, Roster};
 
 /// How long the server is asked to keep a watch open. Its cache sends a bookmark once a minute
 /// and 2 s before this timeout (`cacher.go`), so within it something always arrives.
@@ -28,9 +29,9 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 pub const STALE_AFTER: Duration = Duration::from_secs(35);
 /// Nodes a page of the list: about 5 MB of JSON in a cluster with many images.
 const PAGE_NODES: u32 = 500;
-/// Most Nodes that are known at a time: twice the largest cluster that Kubernetes supports, and
-/// a change of all of them. What exceeds it is not watched over, and counted.
-pub const NODES_MAX: usize = 15_000;
+/// Most Nodes that are known at a time: as many as the judge holds. What exceeds it is not
+/// watched over, and counted.
+pub const NODES_MAX: usize = swimlet_verdict::constants::NODES_MAX;
 /// Longest wait for a page of the list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a watch's head.
@@ -63,7 +64,7 @@ pub(crate) struct NodeWatch {
     fallen: Arc<Fallen>,
     /// When something was last heard; `None` before the first list is complete.
     heard: watch::Sender<Option<Instant>>,
-    known: BTreeMap<NodeName, NodeUid>,
+    roster: Arc<Roster>,
     backoff: Backoff,
     stats: Arc<WatchStats>,
 }
@@ -87,6 +88,7 @@ impl NodeWatch {
         cluster: ClusterId,
         out: mpsc::Sender<Input>,
         fallen: Arc<Fallen>,
+        roster: Arc<Roster>,
         stats: Arc<WatchStats>,
         seed: u64,
     ) -> Self {
@@ -96,7 +98,7 @@ impl NodeWatch {
             out,
             fallen,
             heard: watch::Sender::new(None),
-            known: BTreeMap::new(),
+            roster,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(10), seed),
             stats,
         }
@@ -164,15 +166,8 @@ impl NodeWatch {
                 break page.metadata.resource_version.unwrap_or_default();
             }
         };
-        let vanished: Vec<NodeRef> = self
-            .known
-            .iter()
-            .filter(|(name, uid)| listed.get(*name) != Some(*uid))
-            .map(|(name, uid)| NodeRef {
-                name: name.clone(),
-                uid: uid.clone(),
-            })
-            .collect();
+        let mut vanished = self.roster.all();
+        vanished.retain(|node| listed.get(&node.name) != Some(&node.uid));
         for node in vanished {
             if self.gone(&node).await.is_err() {
                 return Ok(Err(Closed));
@@ -243,18 +238,10 @@ impl NodeWatch {
                 return Ok(());
             }
         };
-        match self.known.get(&seen.node.name) {
-            Some(uid) if *uid == seen.node.uid => {}
-            Some(uid) => {
-                let old = NodeRef {
-                    name: seen.node.name.clone(),
-                    uid: uid.clone(),
-                };
-                self.gone(&old).await?;
-                self.known
-                    .insert(seen.node.name.clone(), seen.node.uid.clone());
-            }
-            None if self.known.len() >= NODES_MAX => {
+        match self.roster.see(&seen) {
+            Ok(None) => {}
+            Ok(Some(old)) => self.gone(&old).await?,
+            Err(Full) => {
                 self.stats.overflow.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(
                     node = %seen.node.name,
@@ -262,20 +249,13 @@ impl NodeWatch {
                 );
                 return Ok(());
             }
-            None => {
-                self.known
-                    .insert(seen.node.name.clone(), seen.node.uid.clone());
-            }
         }
         self.fallen.see(&seen);
         self.out.send(Input::Node(seen)).await.map_err(|_| Closed)
     }
 
     async fn gone(&mut self, node: &NodeRef) -> Result<(), Closed> {
-        // A late deletion of an older object of this name must not drop the one that is there.
-        if self.known.get(&node.name) == Some(&node.uid) {
-            self.known.remove(&node.name);
-        }
+        self.roster.forget(node);
         self.fallen.forget(&node.uid);
         self.out
             .send(Input::NodeGone(node.clone()))

@@ -33,9 +33,9 @@ use crate::node::NodeView;
 
 /// Nodes whose pods are marked at a time: as many as the in-tree controller takes.
 pub const NODES_AT_ONCE: usize = 8;
-/// Pods of one Node that are marked at a time. With 8 Nodes this fills the client's bound of 32
-/// requests when no condition is to be written.
-pub const PODS_AT_ONCE: usize = 4;
+/// Pods of one Node that are marked at a time. With 8 Nodes that makes 16 requests under way,
+/// beyond which the rate of a real API server does not grow.
+pub const PODS_AT_ONCE: usize = 2;
 
 /// Counters of the pod marker.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ pub struct PodStats {
     pub unmarked: AtomicU64,
     /// Patches refused because the pod had changed.
     pub conflicts: AtomicU64,
+    /// Looks at a Node that were repeated because the last one had aged.
+    pub rechecked: AtomicU64,
     /// Passes over a Node that failed and are repeated.
     pub failed: AtomicU64,
 }

@@ -1,24 +1,33 @@
 //! The condition writer: takes decisions, and writes `Ready=Unknown` under the contract of
 //! KEP-6371.
 //!
-//! Per Node the newest decision wins. Nothing is ever replayed: a decision that could not be
-//! written is reported back, and the judge decides anew on what it knows by then. That includes
-//! the decisions that waited while the server asked to be left alone.
+//! Per Node the newest decision wins. Nothing is ever replayed, and nothing is written on what
+//! was decided long ago: a decision that could not be begun within [`DECISION_AGE_MAX`], or not
+//! be written, is reported back, and the judge decides anew on what it knows by then. That
+//! includes the decisions that waited while the server asked to be left alone.
+//!
+//! What a fresh read of the Node says against a decision is a pure rule, [`overtaken`].
 
 mod attempt;
+mod overtaken;
+mod queue;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use swimlet_verdict::{Decision, Input, NodeUid, WriteOutcome};
+use swimlet_protocol::ClusterId;
+use swimlet_verdict::{Decision, Input, WriteOutcome};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+pub use self::attempt::READ_AGE_MAX;
 use self::attempt::attempt;
+pub use self::overtaken::overtaken;
+pub use self::queue::DECISION_AGE_MAX;
+pub(crate) use self::queue::Queue;
 use crate::authority::Authority;
 use crate::backoff::Backoff;
 use crate::events::EventSink;
@@ -30,7 +39,8 @@ use crate::node::NodeView;
 /// Nodes that are written at a time: the rate of a real API server stops growing at 16 in flight
 /// (305 patches/s with 1, 560 with 4, 660 with 16 and with 64).
 pub const WRITES_AT_ONCE: usize = 16;
-/// Decisions that wait, one per Node: as many as there can be Nodes.
+/// Decisions that wait, one per Node: as many as there can be Nodes, because a judge may find
+/// them all dead in one look.
 pub const PENDING_MAX: usize = crate::nodes::NODES_MAX;
 /// Longest time for one patch or read. The election leaves 3 s between the moment a leader stops
 /// and the moment another can follow, so a patch begun at the last moment is over by then.
@@ -40,6 +50,10 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const PULSE: Duration = Duration::from_millis(500);
 /// A longer gap between two looks is a pause of this process, not a busy machine.
 const PAUSED: Duration = Duration::from_millis(1_500);
+/// This many refusals in a row, with no write between them, are the server's word to us and not
+/// about one Node: the writer rests. One object that an admission rule protects, or that is
+/// invalid by itself, must not keep the others from being written.
+const REFUSALS_MAX: u32 = 2;
 
 /// Counters of the writer.
 #[derive(Debug, Default)]
@@ -54,6 +68,8 @@ pub struct WriterStats {
     pub written: AtomicU64,
     /// Conditions that `observe` would have written.
     pub would_write: AtomicU64,
+    /// Decisions given back unwritten because they had waited for [`DECISION_AGE_MAX`].
+    pub aged: AtomicU64,
     /// Decisions that a fresh read had overtaken.
     pub superseded: AtomicU64,
     /// Patches that the API server refused because the Node had changed.
@@ -71,6 +87,7 @@ pub struct WriterStats {
 /// What the attempts share.
 pub(crate) struct WriterContext {
     pub(crate) api: kube::Api<NodeView>,
+    pub(crate) cluster: ClusterId,
     pub(crate) mode: Mode,
     pub(crate) authority: Authority,
     pub(crate) fallen: Arc<Fallen>,
@@ -81,16 +98,15 @@ pub(crate) struct WriterContext {
 /// The writer's task.
 pub(crate) struct Writer {
     context: Arc<WriterContext>,
-    decisions: mpsc::Receiver<Decision>,
+    queue: Arc<Queue>,
     out: mpsc::Sender<Input>,
     /// How many Nodes wait or are being written: the pod marker lets them go first.
     backlog: watch::Sender<usize>,
-    pending: BTreeMap<NodeUid, Decision>,
-    /// What is being written, and whether it was withdrawn meanwhile.
-    busy: BTreeMap<NodeUid, Arc<AtomicBool>>,
     attempts: JoinSet<Finished>,
     closed_until: Option<Instant>,
     backoff: Backoff,
+    /// Refusals since the last answer that was none.
+    refusals: u32,
 }
 
 /// How an attempt ended.
@@ -102,21 +118,20 @@ struct Finished {
 impl Writer {
     pub(crate) fn new(
         context: WriterContext,
-        decisions: mpsc::Receiver<Decision>,
+        queue: Arc<Queue>,
         out: mpsc::Sender<Input>,
         backlog: watch::Sender<usize>,
         seed: u64,
     ) -> Self {
         Self {
             context: Arc::new(context),
-            decisions,
+            queue,
             out,
             backlog,
-            pending: BTreeMap::new(),
-            busy: BTreeMap::new(),
             attempts: JoinSet::new(),
             closed_until: None,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(10), seed),
+            refusals: 0,
         }
     }
 
@@ -127,6 +142,7 @@ impl Writer {
     }
 
     async fn write_for_ever(&mut self) {
+        let queue = Arc::clone(&self.queue);
         let mut pulse = tokio::time::interval(PULSE);
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ran = Instant::now();
@@ -135,17 +151,14 @@ impl Writer {
                 self.give_back().await;
             }
             ran = Instant::now();
-            self.begin();
+            self.begin().await;
             self.backlog.send_if_modified(|backlog| {
-                let now = self.pending.len() + self.busy.len();
+                let now = queue.len();
                 std::mem::replace(backlog, now) != now
             });
             let closed_until = self.closed_until;
             tokio::select! {
-                decision = self.decisions.recv() => match decision {
-                    Some(decision) => self.take(decision).await,
-                    None => return,
-                },
+                () = queue.changed() => {}
                 Some(joined) = self.attempts.join_next() => match joined {
                     Ok(finished) => self.finish(finished).await,
                     // An attempt is never aborted, so it panicked: that is a fault of ours, and
@@ -164,92 +177,50 @@ impl Writer {
     /// After a pause of this process: nothing that was decided before it is written. The nodes
     /// may have answered meanwhile, and a kubelet that was never written off leaves no trace.
     async fn give_back(&mut self) {
-        for withdrawn in self.busy.values() {
-            withdrawn.store(true, Ordering::Relaxed);
-        }
-        while let Ok(decision) = self.decisions.try_recv() {
-            self.take(decision).await;
-        }
-        for decision in std::mem::take(&mut self.pending).into_values() {
+        self.queue.withdraw_busy();
+        for decision in self.queue.take_all() {
             self.report(&decision, WriteOutcome::Superseded).await;
         }
     }
 
-    async fn take(&mut self, decision: Decision) {
-        let stats = &self.context.stats;
-        stats.decisions.fetch_add(1, Ordering::Relaxed);
-        let uid = decision.node.uid.clone();
-        if decision.verdict.reason().is_none() {
-            // The newest word is that nothing is to be written; an attempt that has not sent its
-            // patch yet ends without it.
-            if let Some(withdrawn) = self.busy.get(&uid) {
-                withdrawn.store(true, Ordering::Relaxed);
-            }
-            if self.pending.remove(&uid).is_some() {
-                stats.replaced.fetch_add(1, Ordering::Relaxed);
-            }
+    /// Begins what may be begun: nothing while closed, and nothing that has waited too long. That
+    /// is given back even when there is no room for it, so that the judge decides anew at once.
+    async fn begin(&mut self) {
+        if self.closed_until.is_some() {
             return;
         }
-        if self.pending.len() >= PENDING_MAX && !self.pending.contains_key(&uid) {
-            stats.overflow.fetch_add(1, Ordering::Relaxed);
-            self.report(&decision, WriteOutcome::Failed).await;
-            return;
+        while let Some(decision) = self.queue.take_aged() {
+            self.report(&decision, WriteOutcome::Superseded).await;
         }
-        if self.pending.insert(uid, decision).is_some() {
-            stats.replaced.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Begins what may be begun: not two attempts on one Node, and none while closed.
-    fn begin(&mut self) {
-        while self.closed_until.is_none() && self.attempts.len() < WRITES_AT_ONCE {
-            let next = self
-                .pending
-                .keys()
-                .find(|uid| !self.busy.contains_key(*uid))
-                .cloned();
-            let Some(uid) = next else { return };
-            let Some(decision) = self.pending.remove(&uid) else {
+        while self.attempts.len() < WRITES_AT_ONCE {
+            let Some(begun) = self.queue.begin() else {
                 return;
             };
-            let withdrawn = Arc::new(AtomicBool::new(false));
-            self.busy.insert(uid, Arc::clone(&withdrawn));
             let context = Arc::clone(&self.context);
             self.attempts.spawn(async move {
-                let result = attempt(&context, &decision, &withdrawn).await;
-                Finished { decision, result }
+                let result = attempt(&context, &begun.decision, &begun.withdrawn).await;
+                Finished {
+                    decision: begun.decision,
+                    result,
+                }
             });
         }
     }
 
     async fn finish(&mut self, finished: Finished) {
         let Finished { decision, result } = finished;
-        self.busy.remove(&decision.node.uid);
-        let stats = &self.context.stats;
+        self.queue.finished(&decision.node.uid);
         let outcome = match result {
             Ok(outcome) => {
-                let counter = match outcome {
-                    WriteOutcome::Written => &stats.written,
-                    WriteOutcome::WouldWrite => &stats.would_write,
-                    WriteOutcome::Superseded => &stats.superseded,
-                    WriteOutcome::Conflict => &stats.conflicts,
-                    WriteOutcome::Gone => &stats.gone,
-                    WriteOutcome::Failed => &stats.unauthorized,
-                };
-                counter.fetch_add(1, Ordering::Relaxed);
-                if outcome != WriteOutcome::Failed {
-                    self.backoff.reset();
-                }
+                self.count(outcome);
                 outcome
             }
             Err(fault) => {
-                stats.failed.fetch_add(1, Ordering::Relaxed);
-                self.back_off(&decision, &fault);
+                add_one(&self.context.stats.failed);
+                self.fail(&decision, &fault);
                 // The judge is told when it makes sense to ask again, not before.
                 if self.closed_until.is_some() {
-                    self.pending
-                        .entry(decision.node.uid.clone())
-                        .or_insert(decision);
+                    self.queue.put_back(decision);
                     return;
                 }
                 WriteOutcome::Failed
@@ -258,18 +229,49 @@ impl Writer {
         self.report(&decision, outcome).await;
     }
 
-    fn back_off(&mut self, decision: &Decision, fault: &Fault) {
+    fn count(&mut self, outcome: WriteOutcome) {
+        let stats = &self.context.stats;
+        add_one(match outcome {
+            WriteOutcome::Written => &stats.written,
+            WriteOutcome::WouldWrite => &stats.would_write,
+            WriteOutcome::Superseded => &stats.superseded,
+            WriteOutcome::Conflict => &stats.conflicts,
+            WriteOutcome::Gone => &stats.gone,
+            WriteOutcome::Failed => &stats.unauthorized,
+        });
+        // Only a patch that got through shows that patches get through.
+        if outcome == WriteOutcome::Written {
+            self.refusals = 0;
+        }
+        if outcome != WriteOutcome::Failed {
+            self.backoff.reset();
+        }
+    }
+
+    /// Closes the writer for a while, unless the fault is one Node's own.
+    fn fail(&mut self, decision: &Decision, fault: &Fault) {
         let node = &decision.node;
-        let pause = self.backoff.next(fault.retry_after());
         if let Fault::Forbidden { message } = fault {
             tracing::error!(
                 %node,
                 "the API server forbids to write the condition; the aggregator needs the verbs \
-                 get on nodes and patch on nodes/status: {message}",
+                 get on nodes and patch on nodes/status, and no admission rule against it: \
+                 {message}",
             );
         } else {
-            tracing::warn!(%node, "condition not written, asking again in {pause:.1?}: {fault}");
+            tracing::warn!(%node, "condition not written: {fault}");
         }
+        if matches!(
+            fault,
+            Fault::Forbidden { .. } | Fault::Refused { .. } | Fault::Unusable(_)
+        ) {
+            self.refusals = self.refusals.saturating_add(1);
+            if self.refusals < REFUSALS_MAX {
+                return;
+            }
+        }
+        let pause = self.backoff.next(fault.retry_after());
+        tracing::warn!("no condition is written for {pause:.1?}");
         let until = Instant::now() + pause;
         self.closed_until = Some(self.closed_until.map_or(until, |before| before.max(until)));
     }
@@ -278,11 +280,8 @@ impl Writer {
     /// before.
     async fn open(&mut self) {
         self.closed_until = None;
-        for decision in std::mem::take(&mut self.pending).into_values() {
-            self.context
-                .stats
-                .asked_anew
-                .fetch_add(1, Ordering::Relaxed);
+        for decision in self.queue.take_all() {
+            add_one(&self.context.stats.asked_anew);
             self.report(&decision, WriteOutcome::Failed).await;
         }
     }
@@ -304,4 +303,8 @@ async fn open_at(moment: Option<Instant>) {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
+}
+
+fn add_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -6,6 +6,41 @@
 //! a clean stop empties the record. Where this machine is stricter: a leader's time counts from
 //! the moment it *sent* its last successful write, so an answer that was long under way (or a
 //! process that was frozen meanwhile) never yields leadership that has already run out.
+//!
+//! # Driving it
+//!
+//! [`Election::poll`] says what to do, the caller does it, and [`Election::handle`] takes what
+//! came of it, with the moment at which the call was *sent*:
+//!
+//! ```
+//! use std::time::Duration;
+//! use swimlet_cluster::election::{Action, Election, Record, Seen, Timing};
+//! use swimlet_protocol::Moment;
+//!
+//! let start = Moment::ORIGIN;
+//! let later = start + Duration::from_millis(10);
+//! let mut election = Election::new(start, "agg-0".to_owned(), Timing::DEFAULT, 1);
+//! assert_eq!(election.poll(start), Action::Read);
+//! election.handle(start, later, Action::Read, Seen::Absent);
+//! assert_eq!(election.poll(later), Action::Create);
+//! // What a server answers to the write: the record as it now is.
+//! let record = Record {
+//!     holder: "agg-0".to_owned(),
+//!     duration: Timing::DEFAULT.lease,
+//!     renewed: Some(0),
+//!     acquired: Some(0),
+//!     transitions: 0,
+//! };
+//! election.handle(later, later, Action::Create, Seen::Record(record));
+//! assert_eq!(election.leads_until(later), Some(later + Timing::DEFAULT.renew_deadline));
+//! // Renewed every two seconds; until then, and until something is handled, there is nothing to do.
+//! assert_eq!(election.poll(later), Action::Sleep(later + Timing::DEFAULT.retry));
+//! ```
+//!
+//! The caller writes the records: [`Action::Create`] and [`Action::Acquire`] with a new
+//! `acquired` (the latter with one transition more), [`Action::Renew`] with a new `renewed` alone,
+//! [`Action::Release`] with an empty holder and a duration of 1 s; each under the precondition of
+//! the version that was read or written last, whose failure is [`Seen::Conflict`].
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{PODS_AT_ONCE, PodContext};
 use crate::FIELD_MANAGER;
@@ -21,9 +22,11 @@ use crate::fallen::FallenNode;
 use crate::fault::{self, Fault};
 use crate::node::{micros, slim_metadata};
 
-/// Pods a page: a Node has 110 by default, so nearly always one page, and a fresh look at the
-/// Node before each.
+/// Pods a page: a Node has 110 by default, so nearly always one page.
 const PAGE_PODS: u32 = 200;
+/// Longest time from a look at the Node to a pod's patch on the strength of it. A live kubelet
+/// that takes our Unknown back is believed within this time, also while the watch lags.
+const CHECK_AGE_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Times that one pod is tried in one pass, when others write to it too.
@@ -78,9 +81,11 @@ enum Pod {
     Marked,
     NothingToMark,
     Overtaken,
+    /// The look at the Node has aged: it is to be repeated before this pod is patched.
+    Late(Box<PodView>),
 }
 
-/// Marks the pods of a Node, page by page, each after a fresh look at the Node.
+/// Marks the pods of a Node, page by page.
 pub(super) async fn mark_node(context: &PodContext, fallen: &FallenNode) -> Result<Marked, Fault> {
     let pods: Api<PodView> = Api::all(context.client.clone());
     let mut params = ListParams::default()
@@ -88,25 +93,13 @@ pub(super) async fn mark_node(context: &PodContext, fallen: &FallenNode) -> Resu
         .limit(PAGE_PODS);
     let mut marked = 0;
     loop {
-        if !still_fallen(context, fallen).await? {
+        if !context.authority.may_act() || !context.fallen.contains(fallen) {
             return Ok(Marked::Overtaken);
         }
         let page = fault::timed(CALL_TIMEOUT, pods.list(&params)).await?;
-        let mut results = stream::iter(page.items)
-            .map(|pod| mark_pod(context, fallen, pod))
-            .buffer_unordered(PODS_AT_ONCE);
-        let mut failed = None;
-        while let Some(result) = results.next().await {
-            match result {
-                Ok(Pod::Marked) => marked += 1,
-                Ok(Pod::NothingToMark) => {}
-                Ok(Pod::Overtaken) => return Ok(Marked::Overtaken),
-                // One pod that cannot be marked keeps none of the others from it.
-                Err(fault) => failed = Some(fault),
-            }
-        }
-        if let Some(fault) = failed {
-            return Err(fault);
+        match mark_page(context, fallen, page.items).await? {
+            Marked::All { pods } => marked += pods,
+            Marked::Overtaken => return Ok(Marked::Overtaken),
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
@@ -115,26 +108,69 @@ pub(super) async fn mark_node(context: &PodContext, fallen: &FallenNode) -> Resu
     }
 }
 
-/// Whether this very Unknown of ours stands on this very Node, by a fresh read.
-async fn still_fallen(context: &PodContext, fallen: &FallenNode) -> Result<bool, Fault> {
+/// Marks these pods, each within [`CHECK_AGE_MAX`] of a fresh look at the Node.
+async fn mark_page(
+    context: &PodContext,
+    fallen: &FallenNode,
+    mut pods: Vec<PodView>,
+) -> Result<Marked, Fault> {
+    let mut marked = 0;
+    let mut failed = None;
+    while !pods.is_empty() {
+        let Some(checked) = still_fallen(context, fallen).await? else {
+            return Ok(Marked::Overtaken);
+        };
+        let before = pods.len();
+        let mut late = Vec::new();
+        let mut results = stream::iter(pods)
+            .map(|pod| mark_pod(context, fallen, checked, pod))
+            .buffer_unordered(PODS_AT_ONCE);
+        while let Some(result) = results.next().await {
+            match result {
+                Ok(Pod::Marked) => marked += 1,
+                Ok(Pod::NothingToMark) => {}
+                Ok(Pod::Overtaken) => return Ok(Marked::Overtaken),
+                Ok(Pod::Late(pod)) => late.push(*pod),
+                // One pod that cannot be marked keeps none of the others from it.
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        drop(results);
+        if late.len() == before {
+            // The look itself takes too long by now: another time.
+            return Ok(Marked::Overtaken);
+        }
+        if !late.is_empty() {
+            context.stats.rechecked.fetch_add(1, Ordering::Relaxed);
+        }
+        pods = late;
+    }
+    failed.map_or(Ok(Marked::All { pods: marked }), Err)
+}
+
+/// Whether this very Unknown of ours stands on this very Node, and nobody holds it, by a fresh
+/// read; if so, since when at the earliest that is known.
+async fn still_fallen(context: &PodContext, fallen: &FallenNode) -> Result<Option<Instant>, Fault> {
     let name = fallen.node.name.as_str();
+    let asked = Instant::now();
     let view = match fault::timed(CALL_TIMEOUT, context.nodes.get(name)).await {
         Ok(view) => view,
-        Err(Fault::NotFound) => return Ok(false),
+        Err(Fault::NotFound) => return Ok(None),
         Err(fault) => return Err(fault),
     };
-    Ok(
-        view.metadata.uid.as_deref() == Some(fallen.node.uid.as_str())
-            && view.ready().is_some_and(|ready| {
-                ready.is_our_unknown()
-                    && micros(ready.last_transition_time.as_ref()) == fallen.transition
-            }),
-    )
+    let stands = view.metadata.uid.as_deref() == Some(fallen.node.uid.as_str())
+        && !view.is_held()
+        && view.ready().is_some_and(|ready| {
+            ready.is_our_unknown()
+                && micros(ready.last_transition_time.as_ref()) == fallen.transition
+        });
+    Ok(stands.then_some(asked))
 }
 
 async fn mark_pod(
     context: &PodContext,
     fallen: &FallenNode,
+    checked: Instant,
     mut pod: PodView,
 ) -> Result<Pod, Fault> {
     let namespace = pod.namespace().unwrap_or_default();
@@ -150,6 +186,15 @@ async fn mark_pod(
         if !context.authority.may_act() || !context.fallen.contains(fallen) {
             return Ok(Pod::Overtaken);
         }
+        if checked.elapsed() > CHECK_AGE_MAX {
+            return Ok(Pod::Late(Box::new(pod)));
+        }
+        if pod.metadata.resource_version.is_none() {
+            // Without it the patch would have no precondition.
+            return Err(Fault::Unusable(format!(
+                "the pod {name} has no resourceVersion"
+            )));
+        }
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
@@ -158,7 +203,7 @@ async fn mark_pod(
         match fault::timed(CALL_TIMEOUT, api.patch_status(&name, &params, &patch)).await {
             Ok(_) => {
                 context.stats.marked.fetch_add(1, Ordering::Relaxed);
-                context.events.put(pod.reference(), Note::pod_marked());
+                context.events.pod(pod.reference(), Note::pod_marked());
                 return Ok(Pod::Marked);
             }
             Err(Fault::NotFound) => return Ok(Pod::NothingToMark),

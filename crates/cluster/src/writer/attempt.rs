@@ -7,10 +7,10 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use swimlet_verdict::{Decision, ReadyCondition, WriteOutcome};
+use swimlet_verdict::{Decision, WriteOutcome};
 use tokio::time::Instant;
 
-use super::{CALL_TIMEOUT, WriterContext};
+use super::{CALL_TIMEOUT, WriterContext, overtaken};
 use crate::FIELD_MANAGER;
 use crate::events::Note;
 use crate::fault::{self, Fault};
@@ -23,7 +23,7 @@ const MESSAGE_CHARS_MAX: usize = 1024;
 /// Longest time from the begin of an attempt to its patch. A read takes some ms; one that takes
 /// this long was slow, or this process did not run meanwhile, and then the node may be alive
 /// again without its Ready condition having changed.
-pub(super) const READ_AGE_MAX: Duration = Duration::from_secs(2);
+pub const READ_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// What is written.
 struct Unknown {
@@ -53,8 +53,15 @@ pub(super) async fn attempt(
         Err(Fault::NotFound) => return Ok(WriteOutcome::Gone),
         Err(fault) => return Err(fault),
     };
-    if let Some(outcome) = overtaken(&view, decision) {
+    let seen = view
+        .seen(&context.cluster)
+        .map_err(|error| Fault::Unusable(error.to_string()))?;
+    if let Some(outcome) = overtaken(&seen, decision) {
         return Ok(outcome);
+    }
+    // An empty one is no precondition at all, and the last writer would win.
+    if view.version().is_empty() {
+        return Err(Fault::Unusable("it has no resourceVersion".to_owned()));
     }
     let unknown = Unknown::new(reason, &decision.evidence.summary());
     if context.mode == Mode::Observe {
@@ -77,28 +84,6 @@ pub(super) async fn attempt(
         return Ok(WriteOutcome::Failed);
     }
     write(context, decision, &view, &unknown).await
-}
-
-/// What a fresh read says against writing: anything newer than what the judge saw.
-fn overtaken(view: &NodeView, decision: &Decision) -> Option<WriteOutcome> {
-    if view.metadata.uid.as_deref() != Some(decision.node.uid.as_str()) {
-        return Some(WriteOutcome::Gone);
-    }
-    let same = match (view.ready(), &decision.evidence.ready) {
-        (Some(now), Some(then)) => is_as_seen(now, then),
-        // Without a Ready condition the Node is in its startup grace: not ours to write.
-        _ => false,
-    };
-    (!same).then_some(WriteOutcome::Superseded)
-}
-
-/// Whether the condition is the one that the judge saw, and not Unknown already. Status and
-/// heartbeat count: what else changes on a Node says nothing about its kubelet.
-fn is_as_seen(now: &ConditionView, then: &ReadyCondition) -> bool {
-    let now = now.ready();
-    now.status == then.status
-        && now.heartbeat == then.heartbeat
-        && now.status != swimlet_verdict::ReadyStatus::Unknown
 }
 
 async fn write(
