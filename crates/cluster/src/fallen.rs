@@ -57,8 +57,8 @@ impl Fallen {
     }
 
     /// All of them, by UID.
-    pub(crate) fn all(&self) -> Vec<FallenNode> {
-        self.lock().values().cloned().collect()
+    pub(crate) fn all(&self) -> BTreeMap<NodeUid, FallenNode> {
+        self.lock().clone()
     }
 
     /// Whether this fall still stands.

@@ -142,8 +142,12 @@ impl LeaseReader {
                     });
                 }
                 Some(Ok((question, read))) = reads.join_next() => {
-                    let Question { node, place, .. } = question;
-                    let read = self.sort(&node, read);
+                    let Question { node, answer_by, place } = question;
+                    let mut read = self.sort(&node, read);
+                    if Instant::now() > answer_by {
+                        // This process did not run meanwhile: the kubelet may have renewed since.
+                        read = LeaseRead::Failed;
+                    }
                     drop(place);
                     if self.out.send(Input::Lease { node, read }).await.is_err() {
                         return;

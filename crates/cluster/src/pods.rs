@@ -120,11 +120,20 @@ impl PodMarker {
     async fn mark_for_ever(&mut self) {
         let context = Arc::clone(&self.context);
         let mut authority = context.authority.clone();
+        let mut news = true;
         loop {
-            self.take_in(&context.fallen.all());
-            let wake = self.begin(&context);
+            let may_begin = *self.backlog.borrow_and_update() == 0 && context.authority.may_act();
+            let mut wake = None;
+            if may_begin {
+                // Thousands may fall within seconds, and while they do nothing is begun: they
+                // are taken in together.
+                if std::mem::take(&mut news) {
+                    self.take_in(&context.fallen.all());
+                }
+                wake = self.begin(&context);
+            }
             tokio::select! {
-                () = context.fallen.changed() => {}
+                () = context.fallen.changed() => news = true,
                 () = authority.changed() => {}
                 Ok(()) = self.backlog.changed() => {}
                 () = wait_until(wake) => {}
@@ -142,8 +151,8 @@ impl PodMarker {
     }
 
     /// Learns which Nodes have fallen, and forgets those that stand again.
-    fn take_in(&mut self, all: &[FallenNode]) {
-        for fallen in all {
+    fn take_in(&mut self, all: &BTreeMap<NodeUid, FallenNode>) {
+        for fallen in all.values() {
             let known = self.progress.get(&fallen.node.uid);
             if known.is_none_or(|progress| progress.fallen != *fallen) {
                 self.seed = self.seed.wrapping_add(1);
@@ -157,15 +166,11 @@ impl PodMarker {
             }
         }
         // A pass that is under way ends by itself: it looks whether its Node is still fallen.
-        self.progress
-            .retain(|_, progress| all.contains(&progress.fallen));
+        self.progress.retain(|uid, _| all.contains_key(uid));
     }
 
     /// Begins passes; returns when the next one is due.
     fn begin(&mut self, context: &Arc<PodContext>) -> Option<Instant> {
-        if *self.backlog.borrow_and_update() > 0 || !context.authority.may_act() {
-            return None;
-        }
         let now = Instant::now();
         let mut wake = None::<Instant>;
         for progress in self.progress.values_mut() {

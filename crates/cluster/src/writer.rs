@@ -9,6 +9,8 @@
 //! What a fresh read of the Node says against a decision is a pure rule, [`overtaken`].
 
 mod attempt;
+#[cfg(test)]
+mod fixtures;
 mod overtaken;
 mod queue;
 

@@ -7,7 +7,7 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use swimlet_verdict::{Decision, WriteOutcome};
+use swimlet_verdict::{Decision, NodeSeen, WriteOutcome};
 use tokio::time::Instant;
 
 use super::{CALL_TIMEOUT, WriterContext, overtaken};
@@ -63,7 +63,7 @@ pub(super) async fn attempt(
     if view.version().is_empty() {
         return Err(Fault::Unusable("it has no resourceVersion".to_owned()));
     }
-    let unknown = Unknown::new(reason, &decision.evidence.summary());
+    let unknown = Unknown::new(reason, &decision.evidence.summary(), &seen);
     if context.mode == Mode::Observe {
         tracing::info!(
             node = name,
@@ -138,21 +138,33 @@ async fn stands(context: &WriterContext, decision: &Decision, unknown: &Unknown)
         && view.ready().is_some_and(|ready| unknown.is(ready))
 }
 
+/// When Ready became Unknown: now, in whole seconds as the API keeps them, rounded down so that it
+/// does not lie ahead.
+///
+/// Others act on this time (`MachineHealthCheck`, Node Health Check: they delete or reboot a
+/// machine so many minutes after it), so a clock of ours that is slow must not make it an old
+/// one: it lies before neither the kubelet's last heartbeat nor the last transition, whose
+/// condition it follows.
+fn transition(now: Timestamp, seen: &NodeSeen) -> Timestamp {
+    let floor = jiff::TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(jiff::RoundMode::Floor);
+    let now = now.round(floor).unwrap_or(now);
+    let ready = seen.ready.as_ref();
+    let told = ready
+        .into_iter()
+        .flat_map(|ready| [ready.heartbeat, ready.transition])
+        .flatten()
+        .filter_map(|micros| Timestamp::from_microsecond(micros).ok());
+    told.fold(now, Timestamp::max)
+}
+
 impl Unknown {
-    fn new(reason: &'static str, message: &str) -> Self {
-        let now = Timestamp::now();
+    fn new(reason: &'static str, message: &str, seen: &NodeSeen) -> Self {
         Self {
             reason,
             message: message.chars().take(MESSAGE_CHARS_MAX).collect(),
-            // The API keeps whole seconds; rounded down, so that it never lies ahead.
-            transition: Time(
-                now.round(
-                    jiff::TimestampRound::new()
-                        .smallest(Unit::Second)
-                        .mode(jiff::RoundMode::Floor),
-                )
-                .unwrap_or(now),
-            ),
+            transition: Time(transition(Timestamp::now(), seen)),
         }
     }
 
@@ -185,3 +197,6 @@ impl Unknown {
             && ready.last_transition_time.as_ref() == Some(&self.transition)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,7 @@
-use swimlet_protocol::Moment;
-use swimlet_verdict::table::{Agent, Heartbeats, Port};
-use swimlet_verdict::{Evidence, NodeRef, Rule, Verdict};
+use swimlet_verdict::{NodeRef, Verdict};
 
 use super::*;
+use crate::writer::fixtures;
 
 fn decision(name: &str, verdict: Verdict) -> Decision {
     Decision {
@@ -10,23 +9,8 @@ fn decision(name: &str, verdict: Verdict) -> Decision {
             name: name.parse().unwrap(),
             uid: name.into(),
         },
-        episode: 1,
         verdict,
-        evidence: Evidence {
-            began: Moment::ORIGIN,
-            stood: Duration::from_secs(4),
-            ready: None,
-            agent: Agent::Silent,
-            port: Port::Silent,
-            heartbeats: Heartbeats::Silent,
-            heartbeats_silent: Duration::from_secs(4),
-            witnesses: Vec::new(),
-            need: 2,
-            rounds: 2,
-            weakness: None,
-            lifecycle: Vec::new(),
-        },
-        rule: Rule::NoPacketFromHost,
+        ..fixtures::decision()
     }
 }
 
