@@ -4,21 +4,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use swimlet_protocol::frame::{Check, PortAnswer, SelfReport};
-use swimlet_protocol::{Generation, MemberKey, NodeName};
+use swimlet_mesh::Input as MeshInput;
+use swimlet_protocol::NodeName;
+use swimlet_protocol::frame::{Check, SelfReport};
+use swimlet_roles::checks::{self, Looked, Output, TIMEOUT};
+use swimlet_roles::member::Input;
 use swimlet_telemetry::catalogue;
 use swimlet_transport::check;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use crate::config::{AgentConfig, Seed};
 use crate::member::handle::Handle;
 
-/// Between two reports. They are the aggregators' steady proof that this agent lives.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// Between two reports while something fails, so that a recovery is seen soon.
-const INTERVAL_FAILING: Duration = Duration::from_secs(2);
-/// For each check. A kubelet under load answers slowly; the verdict needs 50 s of failure.
-const TIMEOUT: Duration = Duration::from_secs(3);
 /// For looking the API server's name up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -29,13 +26,6 @@ pub(crate) struct SelfChecks {
     node: NodeName,
     api: Option<Seed>,
     api_last: Option<SocketAddr>,
-    standing: [Standing; 3],
-}
-
-/// One check over time: what never worked says nothing when it fails.
-#[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    ever_worked: bool,
 }
 
 impl SelfChecks {
@@ -67,67 +57,65 @@ impl SelfChecks {
             node,
             api,
             api_last: None,
-            standing: [Standing::default(); 3],
         }
     }
 
     /// Checks and reports again and again. Never returns.
     pub(crate) async fn run(mut self, member: Handle) {
+        let clock = member.clock();
+        let mut checks = checks::SelfChecks::new(clock.now(), member.key());
         loop {
-            let report = self.look(member.key()).await;
-            let checks = [
-                ("kubelet_healthz", report.kubelet_healthz),
-                ("kubelet_port", report.kubelet_port),
-                ("api", report.api),
-            ];
-            for (check, standing) in checks {
-                let passing = f64::from(u8::from(standing == Check::Passing));
-                metrics::gauge!(catalogue::SELF_CHECK, "check" => check).set(passing);
+            while let Some(output) = checks.poll() {
+                match output {
+                    Output::Look => {
+                        let looked = self.look().await;
+                        checks.handle(clock.now(), checks::Input::Looked(looked));
+                    }
+                    Output::Report(report) => {
+                        show(&report);
+                        member
+                            .feed(Input::Mesh(MeshInput::SelfReport(report)))
+                            .await;
+                    }
+                }
             }
-            let failing = checks
-                .iter()
-                .any(|(_, standing)| *standing == Check::Failing);
-            member.report(report).await;
-            sleep(if failing { INTERVAL_FAILING } else { INTERVAL }).await;
+            // No look is under way here, so the next one is due some time.
+            let due = checks.next_wake().unwrap_or_else(|| clock.now());
+            sleep_until(clock.instant(due)).await;
+            checks.handle(clock.now(), checks::Input::Wake);
         }
     }
 
-    async fn look(&mut self, node: MemberKey) -> SelfReport {
+    async fn look(&mut self) -> Looked {
         let api = self.api.clone();
         let (healthz, port, api) = tokio::join!(
             check::healthz(self.healthz, TIMEOUT),
             check::kubelet_port(self.port, Some(&self.node), TIMEOUT),
             reach_api(api, self.api_last),
         );
-        let [healthz_standing, port_standing, api_standing] = &mut self.standing;
-        let api = match api {
-            Api::NotConfigured => Check::Unknown,
-            Api::Reached(address) => {
-                self.api_last = Some(address);
-                api_standing.note(true)
-            }
-            Api::NotReached => api_standing.note(false),
-        };
-        SelfReport {
-            node,
-            // The mesh fills in its own generation.
-            generation: Generation::default(),
-            age_ms: 0,
-            kubelet_healthz: healthz_standing.note(healthz),
-            kubelet_port: port_standing.note(matches!(port, PortAnswer::Tls { .. })),
-            api,
+        Looked {
+            healthz,
+            port,
+            api: match api {
+                Api::NotConfigured => None,
+                Api::Reached(address) => {
+                    self.api_last = Some(address);
+                    Some(true)
+                }
+                Api::NotReached => Some(false),
+            },
         }
     }
 }
 
-impl Standing {
-    fn note(&mut self, works: bool) -> Check {
-        self.ever_worked |= works;
-        match (works, self.ever_worked) {
-            (true, _) => Check::Passing,
-            (false, true) => Check::Failing,
-            (false, false) => Check::NeverWorked,
-        }
+fn show(report: &SelfReport) {
+    for (check, standing) in [
+        ("kubelet_healthz", report.kubelet_healthz),
+        ("kubelet_port", report.kubelet_port),
+        ("api", report.api),
+    ] {
+        let passing = f64::from(u8::from(standing == Check::Passing));
+        metrics::gauge!(catalogue::SELF_CHECK, "check" => check).set(passing);
     }
 }
 
@@ -154,17 +142,4 @@ async fn reach_api(api: Option<Seed>, last: Option<SocketAddr>) -> Api {
         }
     }
     Api::NotReached
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_never_worked_does_not_fail() {
-        let mut standing = Standing::default();
-        assert_eq!(standing.note(false), Check::NeverWorked);
-        assert_eq!(standing.note(true), Check::Passing);
-        assert_eq!(standing.note(false), Check::Failing);
-    }
 }

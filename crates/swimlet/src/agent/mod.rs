@@ -5,24 +5,19 @@ mod checks;
 use anyhow::Context;
 use swimlet_mesh::Event as MeshEvent;
 use swimlet_protocol::MemberKey;
+use swimlet_roles::member::Event;
 use swimlet_telemetry::admin::{self, Metrics, Readiness};
-use swimlet_telemetry::catalogue;
 use swimlet_transport::Transport;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::config::AgentConfig;
 use crate::follow::{Follower, What};
-use crate::member::driver::Event;
 use crate::member::handle::Handle;
 use crate::member::start::{self, Tasks};
-use crate::member::verifier::Verifier;
 use crate::process::{self, Shutdown};
 pub(crate) use checks::SelfChecks;
 
-/// Verification requests that are worked on at once: one a round from each aggregator.
-const REQUESTS_MAX: usize = 8;
 /// What must hold before the agent is ready.
 const READY: &[&str] = &["mesh"];
 
@@ -61,49 +56,33 @@ pub(crate) async fn run(config: AgentConfig, shutdown: Shutdown) -> anyhow::Resu
 pub(crate) async fn assemble(spec: Spec, tasks: &mut Tasks) -> anyhow::Result<(Handle, Transport)> {
     let started = start::start(spec.member, tasks).await?;
     let member = started.handle;
-    let verifier = Verifier::new(member.clone());
-    tasks.spawn_until_stop("port baseline", verifier.clone().keep_baseline());
     tasks.spawn_until_stop("self checks", spec.checks.run(member.clone()));
-    let listen = listen(
-        started.events,
-        verifier,
-        spec.readiness,
-        member.key(),
-        spec.follower,
-    );
+    let listen = listen(started.events, spec.readiness, member.key(), spec.follower);
     tasks.spawn_until_stop("member events", listen);
     Ok((member, started.transport))
 }
 
-/// Answers verification requests and tells what the mesh notices.
+/// Tells what the mesh notices.
 async fn listen(
     mut events: mpsc::Receiver<Event>,
-    verifier: Verifier,
     readiness: Readiness,
     me: MemberKey,
     follower: Follower,
 ) {
-    let mut requests = JoinSet::new();
     while let Some(event) = events.recv().await {
-        while requests.try_join_next().is_some() {}
         match event {
-            Event::VerifyAsked { by, request } => {
-                if requests.len() < REQUESTS_MAX {
-                    let verifier = verifier.clone();
-                    requests.spawn(async move { verifier.answer(by, request).await });
-                } else {
-                    metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "verification")
-                        .increment(1);
-                }
-            }
             Event::Mesh(event) => {
                 readiness.set("mesh", true);
                 tell(&event);
                 follower.tell(me, || What::Mesh(event));
             }
             Event::Heard(_) => readiness.set("mesh", true),
-            // For aggregators; nobody sends them to an agent.
-            Event::Verified { .. } | Event::View { .. } | Event::Members(_) => {}
+            // For aggregators; nobody sends or asks them of an agent.
+            Event::Verified { .. }
+            | Event::View { .. }
+            | Event::Observers { .. }
+            | Event::Refused { .. }
+            | Event::Members(_) => {}
         }
     }
 }

@@ -3,10 +3,8 @@
 
 mod http;
 mod judging;
-mod sweep;
 mod view;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,10 +12,11 @@ use serde_json::Value;
 use swimlet_cluster::election::Timing;
 use swimlet_cluster::{Clients, Edge, EdgeConfig, EdgeHandle, ElectionConfig, Source};
 use swimlet_protocol::NodeName;
+use swimlet_roles::aggregator::Config as RoleConfig;
 use swimlet_telemetry::admin::{self, Metrics, Readiness};
 use swimlet_transport::Transport;
-use swimlet_verdict::{Config as JudgeConfig, Judge, Profile};
-use tokio::sync::{mpsc, watch};
+use swimlet_verdict::{Config as JudgeConfig, Profile};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -25,7 +24,6 @@ use crate::config::AggregatorConfig;
 use crate::follow::Follower;
 use crate::member::handle::Handle;
 use crate::member::start::{self, Tasks, ambient_seed};
-use crate::member::verifier::Verifier;
 use crate::process::{self, Shutdown};
 use judging::{Judging, Parts};
 use view::Question;
@@ -56,7 +54,6 @@ pub(crate) struct Aggregator {
     /// Ends the Kubernetes edge, which releases the Lease.
     edge_stop: CancellationToken,
     edge_done: CancellationToken,
-    pub(crate) verifier: Verifier,
     pub(crate) questions: mpsc::Sender<Question>,
 }
 
@@ -114,36 +111,31 @@ pub(crate) async fn assemble(spec: Spec, tasks: &mut Tasks) -> anyhow::Result<Ag
     let edge_done = CancellationToken::new();
     let run_edge = run_edge(edge, edge_stop.clone(), edge_done.clone());
     tasks.spawn("Kubernetes edge", run_edge);
-    let verifier = Verifier::new(member.clone());
-    let (ports, ports_receiver) = watch::channel(Arc::default());
     let (questions, questions_receiver) = mpsc::channel(QUESTIONS_MAX);
     let judge_config = JudgeConfig {
         profile: spec.profile,
         ..JudgeConfig::new(member.key())
     };
     let parts = Parts {
-        judge: Judge::new(member.clock().now(), judge_config),
+        config: RoleConfig {
+            judge: judge_config,
+            record: started.record,
+            host: spec.host,
+        },
         member: member.clone(),
-        record: started.record,
-        host: spec.host,
-        verifier: verifier.clone(),
         member_events: started.events,
         edge: handle.clone(),
         edge_events,
         questions: questions_receiver,
-        ports,
         follower: spec.follower,
     };
     tasks.spawn("judge", Judging::new(parts).run(tasks.stop.clone()));
-    tasks.spawn_until_stop("port sweep", sweep::run(ports_receiver, verifier.clone()));
-    tasks.spawn_until_stop("port baseline", verifier.clone().keep_baseline());
     Ok(Aggregator {
         member,
         transport: started.transport,
         edge: handle,
         edge_stop,
         edge_done,
-        verifier,
         questions,
     })
 }
@@ -160,8 +152,8 @@ impl Aggregator {
     }
 
     /// How many kubelet ports it has reached.
-    pub(crate) fn paths(&self) -> usize {
-        self.verifier.paths()
+    pub(crate) async fn paths(&self) -> usize {
+        self.member.paths().await
     }
 
     /// Stops writing and releases the Lease, then leaves the mesh.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use swimlet_cluster::edge::EdgeStats;
 use swimlet_protocol::Moment;
+use swimlet_roles::aggregator::Stats;
 use swimlet_telemetry::catalogue;
 use swimlet_verdict::{Brake, Brakes, Judge, Notice, Verdict};
 use tokio::sync::{mpsc, oneshot};
@@ -134,6 +135,12 @@ pub(crate) fn show_edge(stats: &EdgeStats) {
     ] {
         metrics::counter!(catalogue::QUEUE_DROPS, "queue" => queue).absolute(value(counter));
     }
+}
+
+/// Shows what the aggregator had no room for.
+pub(crate) fn show_drops(stats: Stats) {
+    metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "aggregator_outputs")
+        .absolute(stats.outputs_dropped);
 }
 
 /// Counts what people should know.

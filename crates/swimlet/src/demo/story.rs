@@ -407,7 +407,7 @@ async fn ready_to_judge(cluster: &DemoCluster) -> bool {
         let judged = aggregator.judged().await;
         let nodes = judged.map(|judged| judged.nodes).unwrap_or_default();
         let seen = nodes.iter().filter(|node| node.verdict == alive).count();
-        if seen.min(aggregator.paths()) < cluster.nodes.len() {
+        if seen.min(aggregator.paths().await) < cluster.nodes.len() {
             return false;
         }
     }

@@ -1,11 +1,9 @@
 //! The handle to a driver, and what can be asked through it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use swimlet_protocol::frame::{ProbeOutcome, SelfReport};
-use swimlet_protocol::{Frame, MemberKey, MemberRecord, Moment, NodeName};
+use swimlet_protocol::MemberKey;
+use swimlet_roles::member::Input;
 use swimlet_telemetry::Clock;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,15 +13,6 @@ pub(crate) struct Handle {
     pub(super) me: MemberKey,
     pub(super) clock: Clock,
     pub(super) commands: mpsc::Sender<Command>,
-    pub(super) health: Arc<AtomicU8>,
-}
-
-/// What the driver answered about a probe.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Probed {
-    pub(crate) outcome: ProbeOutcome,
-    /// When that member had last answered us before, if ever.
-    pub(crate) contact_before: Option<Moment>,
 }
 
 /// A member as the mesh holds it, for people.
@@ -40,14 +29,9 @@ pub(crate) struct MemberView {
 
 /// An order or a question to the driver.
 pub(super) enum Command {
-    Probe(MemberKey, oneshot::Sender<Probed>),
-    Report(SelfReport),
-    Verdict(MemberKey, bool),
-    Send(MemberKey, Frame),
-    Name(MemberKey, oneshot::Sender<Option<NodeName>>),
-    Observers(MemberKey, oneshot::Sender<Vec<MemberKey>>),
-    Subjects(oneshot::Sender<Vec<MemberRecord>>),
+    Feed(Input),
     KnowsOthers(oneshot::Sender<bool>),
+    Paths(oneshot::Sender<usize>),
     View(oneshot::Sender<Vec<MemberView>>),
     Peers(oneshot::Sender<Vec<SocketAddr>>),
     Leave(oneshot::Sender<()>),
@@ -64,31 +48,15 @@ impl Handle {
         self.clock
     }
 
-    /// Lifeguard's local health multiplier of this member, 0 to 8.
-    pub(crate) fn health(&self) -> u8 {
-        self.health.load(Ordering::Relaxed)
+    /// Hands something to the member.
+    pub(crate) async fn feed(&self, input: Input) {
+        // A driver that has stopped takes no orders, and its owner stops too.
+        drop(self.commands.send(Command::Feed(input)).await);
     }
 
-    /// The name of that member, if it is known.
-    pub(crate) async fn name_of(&self, key: MemberKey) -> Option<NodeName> {
-        self.ask(|reply| Command::Name(key, reply)).await.flatten()
-    }
-
-    /// Probes that member now; `None` if the driver has stopped.
-    pub(crate) async fn probe(&self, subject: MemberKey) -> Option<Probed> {
-        self.ask(|reply| Command::Probe(subject, reply)).await
-    }
-
-    /// Who watches that member.
-    pub(crate) async fn observers_of(&self, key: MemberKey) -> Vec<MemberKey> {
-        self.ask(|reply| Command::Observers(key, reply))
-            .await
-            .unwrap_or_default()
-    }
-
-    /// What the members that this one watches say of themselves.
-    pub(crate) async fn subjects(&self) -> Vec<MemberRecord> {
-        self.ask(Command::Subjects).await.unwrap_or_default()
+    /// How many kubelet ports it has reached within the baseline window.
+    pub(crate) async fn paths(&self) -> usize {
+        self.ask(Command::Paths).await.unwrap_or_default()
     }
 
     /// Whether any other member is known.
@@ -106,21 +74,6 @@ impl Handle {
         self.ask(Command::Peers).await.unwrap_or_default()
     }
 
-    /// Hands this node's own checks to the mesh.
-    pub(crate) async fn report(&self, report: SelfReport) {
-        self.order(Command::Report(report)).await;
-    }
-
-    /// Spreads the judge's word about a member.
-    pub(crate) async fn verdict(&self, subject: MemberKey, down: bool) {
-        self.order(Command::Verdict(subject, down)).await;
-    }
-
-    /// Sends a frame, over a new link if there is none.
-    pub(crate) async fn send(&self, to: MemberKey, frame: Frame) {
-        self.order(Command::Send(to, frame)).await;
-    }
-
     /// Says goodbye to the neighbours; returns when the frames are handed to the transport.
     pub(crate) async fn leave(&self) {
         self.ask(Command::Leave).await;
@@ -130,10 +83,5 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.ok()?;
         answer.await.ok()
-    }
-
-    async fn order(&self, command: Command) {
-        // A driver that has stopped takes no orders, and its owner stops too.
-        drop(self.commands.send(command).await);
     }
 }

@@ -1,4 +1,4 @@
-//! A running member of the mesh: the sans-IO core, driven by real packets and a real clock.
+//! A running member of the mesh: [`swimlet_roles::Member`], driven by real packets and a real clock.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -7,13 +7,11 @@
 //! | [`start`] | from a configuration to a running member |
 //! | [`state`] | what is remembered over a restart |
 //! | [`seeds`] | looking seeds up |
-//! | [`verifier`] | trying agents and kubelet ports for an aggregator |
-//! | [`baseline`] | which kubelet ports this member has reached lately |
+//! | [`gauges`] | what it holds and has counted, as metrics |
 
-pub(crate) mod baseline;
 pub(crate) mod driver;
+mod gauges;
 pub(crate) mod handle;
 pub(crate) mod seeds;
 pub(crate) mod start;
 pub(crate) mod state;
-pub(crate) mod verifier;

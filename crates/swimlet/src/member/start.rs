@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use swimlet_protocol::{Bounded, Identity, MemberRecord, Zone};
+use swimlet_roles::member::Event;
 use swimlet_telemetry::{Clock, catalogue};
 use swimlet_transport::{Config as TransportConfig, Credentials, Transport};
 use tokio::sync::mpsc;
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Driver, Event, Setup};
+use super::driver::{Driver, Setup};
 use super::handle::Handle;
 use super::seeds;
 use super::state::StateFile;
