@@ -347,3 +347,6 @@ fn round_of(asks: &[Ask]) -> Output {
         verifiers: asks.len(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -511,3 +511,6 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

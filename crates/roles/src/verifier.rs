@@ -341,3 +341,6 @@ impl Verifier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

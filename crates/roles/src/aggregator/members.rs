@@ -14,7 +14,7 @@ use crate::member::Event;
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     record: MemberRecord,
-    host: Option<NodeName>,
+    pub(super) host: Option<NodeName>,
     pub(super) gone: bool,
 }
 

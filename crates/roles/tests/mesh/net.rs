@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use swimlet_mesh::Input;
+use swimlet_mesh::Input as MeshInput;
 use swimlet_protocol::codec::{decode_frame, encode_frame};
 use swimlet_protocol::stream::SyncRequest;
 use swimlet_protocol::{Frame, MemberKey, Moment, NodeName};
-use swimlet_verdict::{Decision, Output, ReadyCondition, Verdict};
+use swimlet_roles::{aggregator, member};
+use swimlet_verdict::{Decision, ReadyCondition, Verdict};
 
 use crate::member::Member;
 
@@ -89,8 +90,8 @@ pub(crate) struct Net {
     pub(crate) decisions: Vec<Decided>,
     /// What was written.
     pub(crate) writes: Vec<Write>,
-    /// What judges gave out beside decisions and questions.
-    pub(crate) announced: Vec<Output>,
+    /// How often an aggregator gave its Lease up.
+    pub(crate) step_downs: usize,
     /// Digest of all that members and judges did, in order, if anybody wants it.
     pub(crate) trace: Option<DefaultHasher>,
     pub(crate) keys: BTreeMap<MemberKey, usize>,
@@ -111,7 +112,7 @@ impl Net {
             loss: 0.0,
             decisions: Vec::new(),
             writes: Vec::new(),
-            announced: Vec::new(),
+            step_downs: 0,
             trace: None,
             keys: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -150,9 +151,9 @@ impl Net {
                 let (_, step) = self.queue.pop_first().unwrap();
                 step(self);
             } else if let Some((_, member)) = wake.filter(|&(at, _)| at == next) {
-                self.feed(member, Input::Wake);
+                self.feed(member, member::Input::Wake);
             } else if let Some((_, member)) = judge {
-                self.judge(member, swimlet_verdict::Input::Wake);
+                self.judge(member, aggregator::Input::Wake);
             }
         }
         true
@@ -260,7 +261,8 @@ impl Net {
             Some(end) => {
                 end.heard = now;
                 let frame = decode_frame(bytes).expect("what was sent is a frame");
-                self.on_frame(to, from, frame);
+                let from = self.members[from].key;
+                self.feed_mesh(to, MeshInput::Frame { from, frame });
             }
             None => {
                 // A stateless reset.
@@ -281,7 +283,7 @@ impl Net {
         if end.numbers.is_empty() {
             self.members[member].links.remove(&peer);
             let peer = self.members[peer].key;
-            self.feed(member, Input::LinkDown { peer });
+            self.feed_mesh(member, MeshInput::LinkDown { peer });
         }
     }
 
@@ -366,19 +368,23 @@ impl Net {
         }
         // Another connection of a linked peer is no news.
         if first {
-            self.link_up(member, peer, address);
+            let peer = self.members[peer].identity.clone();
+            let up = MeshInput::LinkUp {
+                peer,
+                addresses_seen: address,
+            };
+            self.feed_mesh(member, up);
         }
     }
 
     fn dial_failed(&mut self, from: usize, peer: Option<usize>, address: SocketAddr) {
         let Some(peer) = peer else {
-            self.feed(from, Input::JoinFailed { address });
+            self.feed_mesh(from, MeshInput::JoinFailed { address });
             return;
         };
         self.members[from].dialing.remove(&peer);
-        self.members[from].unsent.remove(&peer);
         let peer = self.members[peer].key;
-        self.feed(from, Input::DialFailed { peer });
+        self.feed_mesh(from, MeshInput::DialFailed { peer });
     }
 
     pub(crate) fn open_sync(&mut self, from: usize, to: usize, request: SyncRequest) {
@@ -391,9 +397,9 @@ impl Net {
             let token = net.number();
             net.streams.insert(token, (from, start, to));
             let from = net.members[from].identity.clone();
-            net.feed(
+            net.feed_mesh(
                 to,
-                Input::SyncRequested {
+                MeshInput::SyncRequested {
                     from,
                     token,
                     request,

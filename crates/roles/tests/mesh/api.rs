@@ -120,12 +120,14 @@ impl Net {
     /// Every watch shows a Node.
     fn publish(&mut self, host: usize) {
         let aggregators: Vec<usize> = (0..self.members.len())
-            .filter(|&member| self.members[member].court.is_some())
+            .filter(|&member| self.members[member].aggregator.is_some())
             .collect();
         for member in aggregators {
             let seen = self.node(host);
             let latency = REQUEST + self.latency();
-            self.after_at(member, latency, move |net| net.on_node(member, seen));
+            self.after_at(member, latency, move |net| {
+                net.tell(member, Input::Node(seen))
+            });
         }
     }
 
@@ -136,7 +138,7 @@ impl Net {
                 fingerprint: net.hosts[net.host_of(&node.name)].lease,
                 duration: Some(LEASE_DURATION),
             };
-            net.judge(member, Input::Lease { node, read });
+            net.tell(member, Input::Lease { node, read });
         });
     }
 
@@ -174,7 +176,7 @@ impl Net {
                     episode: decision.episode,
                     outcome,
                 };
-                net.judge(member, written);
+                net.tell(member, written);
             });
         });
     }
