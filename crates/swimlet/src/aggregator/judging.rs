@@ -163,6 +163,7 @@ impl Judging {
                 Output::Notice(notice) => {
                     warn!(?notice, "the judge wants this known");
                     view::count(&notice);
+                    self.edge.notice(&notice);
                 }
             }
         }
