@@ -303,9 +303,10 @@ impl View<'_> {
             }
         }
         if self.census.open > CO_OBSERVERS_COUNT_ABOVE && !dead_port {
+            // Their own probes alone: what they found as verifiers is in the rounds.
             let accusers = case
-                .accusers()
-                .filter_map(|(accuser, _)| self.counted_host(node, accuser))
+                .claimants(floor)
+                .filter_map(|accuser| self.counted_host(node, accuser))
                 .collect::<std::collections::BTreeSet<_>>();
             full = full.saturating_add(u32::from(accusers.len() >= need));
         }

@@ -13,8 +13,8 @@ use crate::table::Port;
 pub(crate) struct Suspicion {
     /// When it was opened.
     pub(crate) opened: Moment,
-    /// Since when each accuser has waited for an answer. At most [`ACCUSERS_MAX`].
-    accusers: BTreeMap<MemberKey, Moment>,
+    /// Who has waited for an answer. At most [`ACCUSERS_MAX`].
+    accusers: BTreeMap<MemberKey, Accuser>,
     /// The latest rounds, oldest first. At most [`ROUNDS_KEPT`].
     rounds: VecDeque<Round>,
     /// Full rounds that fell out of `rounds`.
@@ -29,12 +29,23 @@ pub(crate) struct Suspicion {
     pub(crate) tls: Option<Moment>,
 }
 
+/// A member that has waited for an answer of the node's agent.
+#[derive(Clone, Copy, Debug)]
+struct Accuser {
+    /// Since when, by its own probes or as a verifier of ours.
+    since: Moment,
+    /// Since when by its own probes, which nobody asked for.
+    claimed: Option<Moment>,
+}
+
 /// One round of verification, as far as one node is concerned.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     id: u32,
     /// When it was asked.
     pub(crate) asked: Moment,
+    /// Addresses each verifier was asked to try, over all datagrams of the round.
+    addresses: u8,
     answers: BTreeMap<MemberKey, Findings>,
 }
 
@@ -71,7 +82,17 @@ impl Suspicion {
 
     /// Who has waited for an answer, and since when.
     pub(crate) fn accusers(&self) -> impl Iterator<Item = (MemberKey, Moment)> + '_ {
-        self.accusers.iter().map(|(key, since)| (*key, *since))
+        self.accusers
+            .iter()
+            .map(|(key, accuser)| (*key, accuser.since))
+    }
+
+    /// Who missed it with probes of its own that were sent at `floor` or later.
+    pub(crate) fn claimants(&self, floor: Moment) -> impl Iterator<Item = MemberKey> + '_ {
+        self.accusers
+            .iter()
+            .filter(move |(_, accuser)| accuser.claimed.is_some_and(|since| since >= floor))
+            .map(|(key, _)| *key)
     }
 
     pub(crate) fn accusers_len(&self) -> usize {
@@ -81,18 +102,34 @@ impl Suspicion {
     /// Notes that `accuser` has waited since `since`; the earliest moment counts.
     /// Returns whether there was room.
     pub(crate) fn accuse(&mut self, accuser: MemberKey, since: Moment) -> bool {
-        if let Some(known) = self.accusers.get_mut(&accuser) {
-            *known = (*known).min(since);
-            return true;
-        }
-        if self.accusers.len() >= ACCUSERS_MAX {
+        self.note_accuser(accuser, since).is_some()
+    }
+
+    /// The same of a member whose own probes stay unanswered.
+    pub(crate) fn claim(&mut self, accuser: MemberKey, since: Moment) -> bool {
+        let Some(known) = self.note_accuser(accuser, since) else {
             return false;
-        }
-        self.accusers.insert(accuser, since);
+        };
+        known.claimed = Some(known.claimed.map_or(since, |claimed| claimed.min(since)));
         true
     }
 
-    pub(crate) fn open_round(&mut self, id: u32, now: Moment, full: bool) {
+    fn note_accuser(&mut self, accuser: MemberKey, since: Moment) -> Option<&mut Accuser> {
+        let full = self.accusers.len() >= ACCUSERS_MAX;
+        if full && !self.accusers.contains_key(&accuser) {
+            return None;
+        }
+        let known = self.accusers.entry(accuser).or_insert(Accuser {
+            since,
+            claimed: None,
+        });
+        known.since = known.since.min(since);
+        Some(known)
+    }
+
+    /// Opens a round in which each verifier is to try that many addresses. `full` says
+    /// that the round which falls out of memory for it was full.
+    pub(crate) fn open_round(&mut self, id: u32, now: Moment, addresses: u8, full: bool) {
         if self.rounds.len() >= ROUNDS_KEPT {
             self.rounds.pop_front();
             self.full_before = self.full_before.saturating_add(u32::from(full));
@@ -100,6 +137,7 @@ impl Suspicion {
         self.rounds.push_back(Round {
             id,
             asked: now,
+            addresses,
             answers: BTreeMap::new(),
         });
     }
@@ -117,13 +155,13 @@ impl Suspicion {
         &mut self,
         id: u32,
         verifier: MemberKey,
-        asked: u8,
     ) -> Option<(&mut Findings, Moment)> {
         let round = self.rounds.iter_mut().find(|round| round.id == id)?;
+        let addresses = round.addresses;
         let findings = round
             .answers
             .entry(verifier)
-            .or_insert_with(|| Findings::new(asked));
+            .or_insert_with(|| Findings::new(addresses));
         Some((findings, round.asked))
     }
 

@@ -78,7 +78,7 @@ impl Judge {
             // the agent says nothing more. Only verifiers try the host itself.
             return;
         }
-        if !case.accuse(accuser, since) {
+        if !case.claim(accuser, since) {
             self.stats.accusers_overflow += 1;
         }
         if opens {

@@ -72,7 +72,7 @@ impl Judge {
                     .or_default()
                     .extend_from_slice(&subjects);
             }
-            self.open_round(name, round);
+            self.open_round(name, round, subjects.len());
         }
         self.stats.rounds += 1;
         self.send(round, wanted);
@@ -102,7 +102,8 @@ impl Judge {
         due.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
-    fn open_round(&mut self, name: &NodeName, round: u32) {
+    fn open_round(&mut self, name: &NodeName, round: u32, addresses: usize) {
+        let addresses = u8::try_from(addresses).unwrap_or(u8::MAX);
         let now = self.now;
         let view = self.view();
         let Some(node) = self.world.nodes.get(name) else {
@@ -118,7 +119,7 @@ impl Judge {
         if let Some(node) = self.world.nodes.get_mut(name)
             && let Some(case) = &mut node.suspicion
         {
-            case.open_round(round, now, falls_full);
+            case.open_round(round, now, addresses, falls_full);
             case.next_round = now + interval;
         }
     }
@@ -281,13 +282,7 @@ impl Judge {
             self.answered(&name, now);
             return;
         }
-        let asked = awaited
-            .subjects
-            .iter()
-            .filter(|subject| subject.subject == answer.subject)
-            .count();
-        let asked = u8::try_from(asked).unwrap_or(u8::MAX);
-        let Some((findings, asked_at)) = case.answer(awaited.round, verifier, asked) else {
+        let Some((findings, asked_at)) = case.answer(awaited.round, verifier) else {
             self.stats.answers_unasked += 1;
             return;
         };

@@ -1,6 +1,10 @@
 //! Many at once: the brakes, and what lifts them.
 
-use super::village::{AgentRuns, Village, secs};
+use std::net::IpAddr;
+
+use swimlet_protocol::Role;
+
+use super::village::{AgentRuns, Village, key, millis, secs};
 use crate::{Brake, Notice, Profile, Rule, Verdict};
 
 fn told(village: &Village, brake: Brake) -> bool {
@@ -129,7 +133,7 @@ fn most_nodes_unreachable_with_moving_leases_are_not_written() {
 #[test]
 fn the_small_side_writes_nothing_and_makes_way() {
     let mut village = Village::of(20, &["a", "b", "c"], Profile::Fast);
-    let other = super::village::key(swimlet_protocol::Role::Aggregator, "agg-1");
+    let other = key(Role::Aggregator, "agg-1");
     village.each(4..20, |host| host.side = 1);
     for _ in 0..60 {
         village.feed(crate::Input::PeerView {
@@ -157,7 +161,7 @@ fn a_leader_that_sees_as_much_as_all_others_stays() {
     village.each(0..20, |host| host.power = false);
     for _ in 0..90 {
         for name in ["agg-1", "agg-2"] {
-            let aggregator = super::village::key(swimlet_protocol::Role::Aggregator, name);
+            let aggregator = key(Role::Aggregator, name);
             village.feed(crate::Input::Heard {
                 node: aggregator,
                 age: secs(0),
@@ -271,4 +275,80 @@ fn the_configured_share_holds_back_what_exceeds_it() {
             .contains(&(Verdict::Withheld, Rule::BrakeShare))
     );
     assert!(village.written_after("n8", died).unwrap() >= secs(20));
+}
+
+/// What verifiers found is counted once: with many open cases, what co-observers found by
+/// themselves counts as a round, and a verifier is none for having answered.
+#[test]
+fn one_round_of_many_cases_is_one_round() {
+    let mut village = Village::of(120, &["a", "b", "c"], Profile::Fast);
+    // Their silence is noticed by the sweep alone.
+    village.claims = false;
+    village.each((0..120).filter(|index| index % 2 == 0), |host| {
+        host.power = false;
+    });
+    let mut seen = 0;
+    while village.decisions.len() < 60 {
+        village.run(millis(20));
+        for (_, decision) in village.decisions.iter().skip(seen) {
+            let subject = key(Role::Agent, decision.node.name.as_str());
+            let answers = village
+                .answered
+                .iter()
+                .filter(|((_, node), _)| *node == subject);
+            let rounds = answers.map(|(_, times)| *times).max().unwrap_or(0);
+            assert!(
+                decision.evidence.rounds <= rounds,
+                "{} rounds of {rounds}: {}",
+                decision.evidence.rounds,
+                decision.evidence.summary()
+            );
+        }
+        seen = village.decisions.len();
+    }
+}
+
+/// A verifier that heard of one of two addresses only did not find the node silent on
+/// every address, however its requests were cut into datagrams.
+#[test]
+fn a_node_cut_over_two_datagrams_is_not_silent_by_the_first() {
+    let mut village = Village::of(60, &["a", "b", "c"], Profile::Fast);
+    for index in 0..21_u8 {
+        let name = format!("n{index}");
+        let host = village.host(&name);
+        host.dead_address = (index > 0).then(|| IpAddr::from([10, 9, 9, index]));
+        host.power = false;
+        village.show(&name);
+    }
+    // Of this one the kubelet answers at its second address; it has no heartbeat that
+    // would speak for it.
+    let lives = village.host("n8");
+    (lives.power, lives.agent, lives.mute) = (true, AgentRuns::Killed, true);
+    village.claims = false;
+    village.loses_rest = true;
+    // Aggregators alone verify. The first case is asked about at once; from the next round
+    // on, by name, the 38 entries of a datagram end between the two of the living one.
+    village.each([50, 51], |host| host.frozen_verifier = true);
+    for index in [9].into_iter().chain((0..21).filter(|index| *index != 9)) {
+        for accuser in ["n50", "n51"] {
+            village.accuse(key(Role::Agent, accuser), &format!("n{index}"), secs(1));
+        }
+    }
+    village.run(secs(40));
+    let held = |name: &str| {
+        matches!(
+            village.verdict(name),
+            Verdict::Unreachable | Verdict::Withheld
+        )
+    };
+    assert!(
+        held("n1"),
+        "nobody of the others' zones confirms, and it is silent"
+    );
+    assert_eq!(village.written("n8"), []);
+    let said = village.said("n8");
+    let withheld = said
+        .iter()
+        .any(|(verdict, _)| *verdict == Verdict::Withheld);
+    assert!(!withheld, "not even but for a brake: {said:?}");
 }

@@ -43,6 +43,8 @@ pub(super) struct HostSim {
     pub(super) uid: u32,
     pub(super) zone: &'static str,
     pub(super) address: IpAddr,
+    /// One that its Node lists before that, and where nothing answers any more.
+    pub(super) dead_address: Option<IpAddr>,
     /// Without it nothing of the host sends a packet.
     pub(super) power: bool,
     pub(super) agent: AgentRuns,
@@ -93,6 +95,13 @@ pub(super) struct Village {
     /// What the API server says to the next writes instead of carrying them out.
     pub(super) api_refuses: Option<WriteOutcome>,
     pub(super) lease_reads: u32,
+    /// Observers probe and tell what they miss; without it cases are opened by other means.
+    pub(super) claims: bool,
+    /// Of the datagrams that a verifier gets at a time, all but the first are lost.
+    pub(super) loses_rest: bool,
+    asked_last: BTreeMap<MemberKey, Moment>,
+    /// How often each verifier has answered about each node.
+    pub(super) answered: BTreeMap<(MemberKey, MemberKey), u32>,
     /// How long a verifier takes at least.
     pub(super) answer_takes: Duration,
     /// The judge's process does not run: whatever comes for it is lost.
@@ -169,6 +178,10 @@ impl Village {
             api_works: true,
             api_refuses: None,
             lease_reads: 0,
+            claims: true,
+            loses_rest: false,
+            asked_last: BTreeMap::new(),
+            answered: BTreeMap::new(),
             answer_takes: millis(20),
             stopped: false,
             queue: BTreeMap::new(),
@@ -188,6 +201,7 @@ impl Village {
                 uid: index,
                 zone,
                 address: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + index)),
+                dead_address: None,
                 power: true,
                 agent: AgentRuns::Yes,
                 kubelet: Kubelet::Works,
@@ -291,7 +305,7 @@ impl Village {
             node: self.node_ref(name),
             key: key(Role::Agent, name),
             zone: host.zone.parse::<Zone>().unwrap(),
-            addresses: vec![host.address],
+            addresses: host.addresses(),
             kubelet_port: 10_250,
             ready: host.ready.clone(),
             hold: host.hold,
@@ -364,6 +378,7 @@ impl Village {
                     break;
                 }
                 let input = entry.remove();
+                self.note_answers(&input);
                 self.feed(input);
             }
             if self.judge.next_wake().is_some_and(|at| at <= self.now) {
@@ -395,6 +410,20 @@ impl Village {
         self.judge.handle(self.now, input);
         while let Some(output) = self.judge.poll() {
             self.carry_out(output);
+        }
+    }
+
+    fn note_answers(&mut self, input: &Input) {
+        if let Input::Verified {
+            verifier, answers, ..
+        } = input
+        {
+            for answer in answers {
+                *self
+                    .answered
+                    .entry((*verifier, answer.subject))
+                    .or_default() += 1;
+            }
         }
     }
 
@@ -480,7 +509,7 @@ impl Village {
                 node: decision.node.clone(),
                 key: key(Role::Agent, &name),
                 zone: self.hosts[&name].zone.parse().unwrap(),
-                addresses: vec![self.hosts[&name].address],
+                addresses: self.hosts[&name].addresses(),
                 kubelet_port: 10_250,
                 ready: self.hosts[&name].ready.clone(),
                 hold: false,
@@ -505,6 +534,10 @@ impl Village {
         let Some(verifier) = self.side_of(ask.verifier) else {
             return;
         };
+        let before = self.asked_last.insert(ask.verifier, self.now);
+        if self.loses_rest && before == Some(self.now) {
+            return;
+        }
         let mut silent = false;
         let answers: Vec<AnswerSeen> = ask
             .subjects
@@ -667,6 +700,9 @@ impl Village {
     /// Observers miss a subject: the first after its probe timed out, the others
     /// after their indirect probe did, and all of them each second after.
     fn probes_of(&mut self, name: &str) {
+        if !self.claims {
+            return;
+        }
         let host = &self.hosts[name];
         let silent = !host.answers_mesh() || host.side != 0;
         let watched = !matches!(host.agent, AgentRuns::Left | AgentRuns::Never);
@@ -751,6 +787,14 @@ impl Village {
 }
 
 impl HostSim {
+    /// As its Node lists them.
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.dead_address
+            .into_iter()
+            .chain([self.address])
+            .collect()
+    }
+
     /// Whether its agent answers a probe that its network lets through.
     pub(super) fn answers_mesh(&self) -> bool {
         self.power && self.agent == AgentRuns::Yes && !self.deaf && !self.mesh_blocked
