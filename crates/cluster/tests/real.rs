@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use swimlet_cluster::election::state::Timing;
 use swimlet_cluster::{Clients, Mode, Source};
 use swimlet_rig::{AuditEvent, ControlPlane, Options, User};
-use swimlet_verdict::{Input, WriteOutcome};
+use swimlet_verdict::{Brake, Input, Notice, WriteOutcome};
 use tower::{BoxError, Service};
 
 /// A control plane with our namespace and our RBAC applied from the shipped files.
@@ -177,6 +177,35 @@ async fn marked_as_in_tree(admin: &Client, name: &str, before: &Value) {
         "2026-01-02T03:04:05Z"
     );
     assert_eq!(untouched(marked), untouched(before.clone()));
+}
+
+/// Guards that the API server takes an Event about our Lease, and that `kubectl` finds it there.
+#[tokio::test]
+async fn what_concerns_the_cluster_is_told_on_our_lease() {
+    let cluster = control_plane().await;
+    let admin = cluster.client(&User::Admin).await.unwrap();
+    let edge = Running::with_clients(clients(&cluster).await, config("agg-0", Mode::Observe));
+    edge.leads().await;
+    let brake = Brake::Minority;
+    edge.handle.notice(&Notice::BrakeOn { brake });
+    let events: Api<Event> = Api::namespaced(admin, "swimlet-system");
+    until("the Event is there", async || {
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        events
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("BrakeOn"))
+    })
+    .await;
+    let lease = [
+        "describe",
+        "lease",
+        "swimlet-aggregator",
+        "-n",
+        "swimlet-system",
+    ];
+    let told = cluster.kubectl(&lease).await.unwrap();
+    assert!(told.contains("The brake minority is on."), "{told}");
+    edge.stopped().await.unwrap();
 }
 
 /// One Event on the Node and one on the pod.

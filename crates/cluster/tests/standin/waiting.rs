@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use kube::api::PostParams;
 use serde_json::json;
-use swimlet_cluster::Mode;
+use swimlet_cluster::election::Timing;
+use swimlet_cluster::{EdgeConfig, Mode};
 use swimlet_standin::{Answer, StatusCode, Verb};
 use swimlet_verdict::{Input, NodeSeen, WriteOutcome};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::common::{Running, decision, until};
+use crate::common::{PATIENCE, QUICK, Running, config, decision, until};
 use crate::support::{Scene, dead, objects, ours, standin, start, status_patch, to, value};
 
 /// Scenario 24: Retry-After is honoured in whatever form it comes, and what waited is asked
@@ -168,6 +170,105 @@ async fn a_node_that_cannot_be_written_keeps_no_other_from_it() {
     }
     assert_eq!(outcomes["a"], WriteOutcome::Failed);
     assert_eq!(outcomes["b"], WriteOutcome::Written);
+}
+
+/// Scenario 21: a leader is stopped between its read and its patch, another takes over, and the
+/// first goes on. Nothing on the Node has changed, so only the first one's own clock can tell it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_stopped_before_its_patch_writes_nothing_when_it_goes_on() {
+    let standin = standin().await;
+    dead(&standin, "a", &[]).await;
+    let mut quick = config("agg-0", Mode::Enforce);
+    // Long enough for a busy machine to come as far as the read, short enough to wait for.
+    quick.election.timing = Timing {
+        lease: Duration::from_secs(4),
+        renew_deadline: Duration::from_secs(3),
+        ..QUICK
+    };
+    let mut hold = standin.hold(to(Verb::Get, "nodes"));
+    let first = Stoppable::start(standin.config("replaced"), quick.clone());
+    hold.reached().await.unwrap();
+    let (go_on, outcome) = first.stop().await;
+
+    quick.election.identity = "agg-1".to_owned();
+    let mut second = Running::start(standin.config("replaced"), quick);
+    let seen = second.node("a").await;
+    second.leads().await;
+    hold.release();
+    go_on.send(()).unwrap();
+    let outcome = tokio::time::timeout(PATIENCE, outcome)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        matches!(outcome, WriteOutcome::Failed | WriteOutcome::Superseded),
+        "{outcome:?}"
+    );
+    assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
+
+    loop {
+        second.leads().await;
+        second.handle.decide(decision(&seen)).unwrap();
+        match second.outcome().await {
+            WriteOutcome::Written => break,
+            // On a machine so busy that its time ran out.
+            outcome => assert_eq!(outcome, WriteOutcome::Failed),
+        }
+    }
+}
+
+/// An edge on a thread of its own, which decides about the Node "a" once it leads, and which can
+/// be stopped whole, as a process is by SIGSTOP.
+struct Stoppable {
+    stop: oneshot::Sender<Stopping>,
+    outcome: oneshot::Receiver<WriteOutcome>,
+}
+
+/// Told when it has stopped, and goes on when told.
+struct Stopping {
+    has_stopped: oneshot::Sender<()>,
+    goes_on: std::sync::mpsc::Receiver<()>,
+}
+
+impl Stoppable {
+    fn start(kube: kube::Config, config: EdgeConfig) -> Self {
+        let (stop, stopping) = oneshot::channel();
+        let (tell, outcome) = oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut edge = Running::start(kube, config);
+                let seen = edge.node("a").await;
+                edge.leads().await;
+                edge.handle.decide(decision(&seen)).unwrap();
+                let Stopping {
+                    has_stopped,
+                    goes_on,
+                } = stopping.await.unwrap();
+                has_stopped.send(()).unwrap();
+                // Blocks the only thread of this runtime, and so every task of the edge.
+                goes_on.recv().unwrap();
+                tell.send(edge.outcome().await).unwrap();
+            });
+        });
+        Self { stop, outcome }
+    }
+
+    /// Stops it; what comes back lets it go on, and tells what became of its decision.
+    async fn stop(self) -> (std::sync::mpsc::Sender<()>, oneshot::Receiver<WriteOutcome>) {
+        let (has_stopped, stopped) = oneshot::channel();
+        let (go_on, goes_on) = std::sync::mpsc::channel();
+        let stopping = Stopping {
+            has_stopped,
+            goes_on,
+        };
+        assert!(self.stop.send(stopping).is_ok(), "it runs");
+        stopped.await.unwrap();
+        (go_on, self.outcome)
+    }
 }
 
 /// Guards a mass death behind a slow API server: what has waited too long is decided anew and not
