@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::State;
@@ -10,6 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use swimlet_protocol::Role;
 use tokio::net::TcpListener;
 
 use crate::catalogue;
@@ -38,17 +40,22 @@ struct Condition {
 }
 
 impl Metrics {
-    /// Installs this process's metrics recorder and describes the catalogue.
+    /// Installs this process's metrics recorder, describes the catalogue, and says what and
+    /// since when this process is.
     ///
     /// # Errors
     /// If a recorder was installed before.
-    pub fn install() -> Result<Self, BuildError> {
+    pub fn install(role: Role) -> Result<Self, BuildError> {
         let detection = Matcher::Full(catalogue::DETECTION.to_owned());
         let handle = PrometheusBuilder::new()
             .set_buckets_for_metric(detection, &catalogue::DETECTION_BUCKETS)?
             .install_recorder()?;
         catalogue::describe();
-        metrics::gauge!(catalogue::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        let version = env!("CARGO_PKG_VERSION");
+        metrics::gauge!(catalogue::BUILD_INFO, "version" => version, "role" => command(role))
+            .set(1.0);
+        metrics::gauge!(catalogue::START_TIME).set(unix_time());
+        catalogue::start_at_zero(role);
         Ok(Self(handle))
     }
 
@@ -122,6 +129,24 @@ pub async fn serve(
         .await
 }
 
+/// The command that the role runs as.
+const fn command(role: Role) -> &'static str {
+    match role {
+        Role::Agent => "agent",
+        Role::Aggregator => "aggregator",
+    }
+}
+
+/// Seconds since 1970, as Prometheus counts time; 0 on a host whose clock is before that.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown to people and compared with Prometheus' time; nothing is decided by it"
+)]
+fn unix_time() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
     let missing = readiness.missing();
     if missing.is_empty() {
@@ -140,6 +165,27 @@ async fn scrape(State(metrics): State<Metrics>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A rate sees the first verdict of a process only if its counter was there before.
+    #[test]
+    fn an_aggregator_shows_its_counters_from_the_start() {
+        let metrics = Metrics::install(Role::Aggregator).unwrap();
+        let page = metrics.render();
+        for line in [
+            "swimlet_decisions_total{verdict=\"Unreachable\"} 0",
+            "swimlet_notices_total{kind=\"taken_back\"} 0",
+            "swimlet_detection_seconds_count{verdict=\"Unreachable\"} 0",
+            "swimlet_aggregator_leader 0",
+            "role=\"aggregator\"",
+        ] {
+            assert!(page.contains(line), "{line} is missing in:\n{page}");
+        }
+        assert!(!page.contains("swimlet_agent_check_passing{"), "{page}");
+        let started = page
+            .lines()
+            .find_map(|line| line.strip_prefix("swimlet_start_time_seconds "));
+        assert!(started.unwrap().parse::<f64>().unwrap() > 1e9, "{page}");
+    }
 
     #[test]
     fn readiness_names_what_is_missing() {

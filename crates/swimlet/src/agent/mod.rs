@@ -4,7 +4,7 @@ mod checks;
 
 use anyhow::Context;
 use swimlet_mesh::Event as MeshEvent;
-use swimlet_protocol::MemberKey;
+use swimlet_protocol::{MemberKey, Role};
 use swimlet_roles::member::Event;
 use swimlet_telemetry::admin::{self, Metrics, Readiness};
 use swimlet_transport::Transport;
@@ -31,7 +31,7 @@ pub(crate) struct Spec {
 
 /// Runs an agent until it is told to stop.
 pub(crate) async fn run(config: AgentConfig, shutdown: Shutdown) -> anyhow::Result<()> {
-    let metrics = Metrics::install().context("metrics cannot be recorded")?;
+    let metrics = Metrics::install(Role::Agent).context("metrics cannot be recorded")?;
     let readiness = Readiness::new(READY);
     let listener = admin::bind(config.member.admin_bind).await?;
     let mut tasks = Tasks::new(shutdown.stop_token());

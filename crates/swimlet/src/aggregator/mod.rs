@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde_json::Value;
 use swimlet_cluster::election::Timing;
 use swimlet_cluster::{Clients, Edge, EdgeConfig, EdgeHandle, ElectionConfig, Source};
-use swimlet_protocol::NodeName;
+use swimlet_protocol::{NodeName, Role};
 use swimlet_roles::aggregator::Config as RoleConfig;
 use swimlet_telemetry::admin::{self, Metrics, Readiness};
 use swimlet_transport::Transport;
@@ -63,7 +63,7 @@ pub(crate) async fn run(
     shown: Value,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let metrics = Metrics::install().context("metrics cannot be recorded")?;
+    let metrics = Metrics::install(Role::Aggregator).context("metrics cannot be recorded")?;
     let readiness = Readiness::new(READY);
     let listener = admin::bind(config.member.admin_bind).await?;
     let mut tasks = Tasks::new(shutdown.stop_token());
