@@ -79,9 +79,12 @@ const NOTICES_OF_THE_JUDGE: &[&str] = &[
 const QUEUES: &[&str] = &[
     "unsent",
     "member_events",
+    "member_outputs",
     "baseline",
     "verification",
-    "judge_jobs",
+    "port_checks",
+    "verifier_outputs",
+    "aggregator_outputs",
     "decisions",
     "events",
     "nodes",
