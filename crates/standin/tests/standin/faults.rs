@@ -1,9 +1,12 @@
+use std::time::Duration;
+
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::client::Body;
 use serde_json::json;
 use swimlet_standin::{Answer, Matcher, Standin, Verb};
+use tokio::time::Instant;
 
 use crate::support::{create_node, nodes, ready, refusal, refused, standin, unknown, within};
 
@@ -139,6 +142,39 @@ async fn answers_are_given_so_many_times() {
     );
     standin.answer_next(1, Matcher::any(), Answer::html(StatusCode::BAD_GATEWAY));
     assert_eq!(refusal(nodes.get("n1").await).0, 502);
+}
+
+/// Guards the staging of a slow server: every matching request takes its time and is carried out, the others are not
+/// kept.
+#[tokio::test]
+async fn delayed_requests_are_carried_out_after_their_time() {
+    const DELAY: Duration = Duration::from_millis(200);
+    let standin = standin().await;
+    let nodes = nodes(&standin);
+    create_node(&nodes, "n1").await;
+    standin.delay_all(status_patch(), DELAY);
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(unknown(None)));
+    for _ in 0..2 {
+        let sent = Instant::now();
+        nodes
+            .patch_status("n1", &params, &patch)
+            .await
+            .expect("patches");
+        assert!(sent.elapsed() >= DELAY);
+    }
+    assert_eq!(
+        ready(&nodes.get("n1").await.expect("reads")).status,
+        "Unknown"
+    );
+    standin.clear_answers();
+    // A delay that was not taken back would end the test by its own time.
+    standin.delay_all(status_patch().name("n2"), Duration::from_secs(3_600));
+    within(
+        "a patch of another Node",
+        nodes.patch_status("n1", &params, &patch),
+    )
+    .await
+    .expect("patches");
 }
 
 /// Guards the outage of scenario 23: connections die, new ones are refused, and afterwards all is where it was.
