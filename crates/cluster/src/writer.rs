@@ -145,6 +145,7 @@ impl Writer {
 
     async fn write_for_ever(&mut self) {
         let queue = Arc::clone(&self.queue);
+        let mut authority = self.context.authority.clone();
         let mut pulse = tokio::time::interval(PULSE);
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ran = Instant::now();
@@ -161,6 +162,7 @@ impl Writer {
             let closed_until = self.closed_until;
             tokio::select! {
                 () = queue.changed() => {}
+                () = authority.changed() => {}
                 Some(joined) = self.attempts.join_next() => match joined {
                     Ok(finished) => self.finish(finished).await,
                     // An attempt is never aborted, so it panicked: that is a fault of ours, and
@@ -185,9 +187,20 @@ impl Writer {
         }
     }
 
-    /// Begins what may be begun: nothing while closed, and nothing that has waited too long. That
-    /// is given back even when there is no room for it, so that the judge decides anew at once.
+    /// Begins what may be begun: nothing without leadership or in a pause, nothing while closed,
+    /// and nothing that has waited too long. That is given back even when there is no room for
+    /// it, so that the judge decides anew at once.
     async fn begin(&mut self) {
+        if !self.context.authority.may_act() {
+            // Nor when we may write again: a leader waits before its first write, and what was
+            // decided before it lost the Lease is not of its time.
+            self.queue.withdraw_busy();
+            for decision in self.queue.take_all() {
+                add_one(&self.context.stats.unauthorized);
+                self.report(&decision, WriteOutcome::Failed).await;
+            }
+            return;
+        }
         if self.closed_until.is_some() {
             return;
         }

@@ -124,7 +124,7 @@ catalogue! {
     LEADER = Aggregators Gauge "swimlet_aggregator_leader" {} "1 on the aggregator that holds the Lease, 0 on the others.";
     NODES = Aggregators Gauge "swimlet_nodes" { "verdict": VERDICTS } "Nodes by verdict.";
     DECISIONS = Aggregators Counter "swimlet_decisions_total" { "verdict": VERDICTS } "Decisions of the judge by verdict.";
-    WRITES = Aggregators Counter "swimlet_condition_writes_total" { "outcome": &["written", "would_write", "superseded", "conflict", "gone", "failed"] } "Decisions to write Ready=Unknown, by what became of them.";
+    WRITES = Aggregators Counter "swimlet_condition_writes_total" { "outcome": &["written", "would_write", "aged", "superseded", "conflict", "gone", "failed"] } "Decisions to write Ready=Unknown, by what became of them.";
     PODS_MARKED = Aggregators Counter "swimlet_pods_marked_total" {} "Pods of written nodes that were set NotReady.";
     BRAKE = Aggregators Gauge "swimlet_brake_engaged" { "brake": &["minority", "share", "graded", "covered-by-none"] } "1 while the brake holds writes back.";
     NOTICES = Aggregators Counter "swimlet_notices_total" { "kind": NOTICES_OF_THE_JUDGE } "What the judge wants a person to know, by kind.";

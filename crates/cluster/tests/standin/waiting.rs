@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::api::PostParams;
 use serde_json::json;
 use swimlet_cluster::election::Timing;
+use swimlet_cluster::writer::WRITES_AT_ONCE;
 use swimlet_cluster::{EdgeConfig, Mode};
 use swimlet_standin::{Answer, StatusCode, Verb};
 use swimlet_verdict::{Input, NodeSeen, WriteOutcome};
@@ -170,6 +171,43 @@ async fn a_node_that_cannot_be_written_keeps_no_other_from_it() {
     }
     assert_eq!(outcomes["a"], WriteOutcome::Failed);
     assert_eq!(outcomes["b"], WriteOutcome::Written);
+}
+
+/// Guards the wait of a new leader: what was decided before the Lease was lost is not written when
+/// it is held again, neither what waited nor what was under way.
+#[tokio::test]
+async fn decisions_do_not_outlive_the_leadership_in_which_they_were_made() {
+    let standin = standin().await;
+    let names: Vec<String> = (0..=WRITES_AT_ONCE)
+        .map(|index| format!("n{index}"))
+        .collect();
+    for name in &names {
+        dead(&standin, name, &[]).await;
+    }
+    let mut edge = start(&standin, Mode::Enforce);
+    let seen = every_node(&mut edge, names.len()).await;
+    edge.leads().await;
+    // Shorter than a read may take, longer than the Lease needs to be let go and taken again.
+    let mut hold = standin.hold(to(Verb::Get, "nodes"));
+    standin.delay_all(to(Verb::Get, "nodes"), Duration::from_millis(1_500));
+    for node in seen.values() {
+        edge.handle.decide(decision(node)).unwrap();
+    }
+    hold.reached().await.unwrap();
+    edge.handle.stand(false);
+    let handle = edge.handle.clone();
+    until("the Lease is let go", async || !handle.leadership().leads()).await;
+    edge.handle.stand(true);
+    edge.leads().await;
+    hold.release();
+    for _ in &names {
+        let outcome = edge.outcome().await;
+        assert!(
+            matches!(outcome, WriteOutcome::Failed | WriteOutcome::Superseded),
+            "{outcome:?}"
+        );
+    }
+    assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
 }
 
 /// Scenario 21: a leader is stopped between its read and its patch, another takes over, and the

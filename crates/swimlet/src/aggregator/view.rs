@@ -119,6 +119,7 @@ pub(crate) fn show_edge(stats: &EdgeStats) {
     for (outcome, counter) in [
         ("written", &writer.written),
         ("would_write", &writer.would_write),
+        ("aged", &writer.aged),
         ("superseded", &writer.superseded),
         ("conflict", &writer.conflicts),
         ("gone", &writer.gone),
