@@ -48,16 +48,20 @@ impl Sweep {
             self.turns.push_front(Turn { port, tried: None });
         }
         let untried = self.turns.iter().take_while(|turn| turn.tried.is_none());
-        self.batch = self.batch.max(untried.count());
-        self.due = (!self.turns.is_empty()).then(|| self.due.unwrap_or(now));
+        let untried = untried.count();
+        self.batch = self.batch.max(untried);
+        let due = self.due.unwrap_or(now);
+        let due = if untried > 0 { due.min(now) } else { due };
+        self.due = (!self.turns.is_empty()).then_some(due);
     }
 
     /// The port whose turn it is; at most twice a sweep for each. `room` says whether
     /// another check may be started.
     pub(crate) fn next(&mut self, now: Moment, room: bool) -> Option<KubeletPort> {
         let port = if room { self.turn(now) } else { None };
-        let pause = pause(self.batch, self.turns.len());
-        self.due = (!self.turns.is_empty()).then(|| now + pause);
+        let soonest = now + pause(self.batch, self.turns.len());
+        let front = self.turns.front();
+        self.due = front.map(|turn| turn.rests_until().map_or(soonest, |at| at.max(soonest)));
         port
     }
 
@@ -73,6 +77,12 @@ impl Sweep {
         let due = turn.port.clone();
         self.turns.rotate_left(1);
         Some(due)
+    }
+}
+
+impl Turn {
+    fn rests_until(&self) -> Option<Moment> {
+        self.tried.map(|tried| tried + SWEEP / 2)
     }
 }
 
@@ -117,7 +127,9 @@ mod tests {
         let first: Vec<_> = (0..2).filter_map(|_| sweep.next(start, true)).collect();
         assert_eq!(first.len(), 2);
         assert_eq!(sweep.next(start, true), None, "none is due so soon");
+        assert_eq!(sweep.due(), Some(start + SWEEP / 2));
         sweep.take_in(start, ports(&["a", "b", "c"]));
+        assert_eq!(sweep.due(), Some(start), "a new port does not wait");
         assert_eq!(sweep.next(start, false), None, "there is no room");
         assert_eq!(sweep.next(start, true).unwrap().node.as_str(), "c");
         sweep.take_in(start, ports(&["a"]));

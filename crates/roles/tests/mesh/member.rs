@@ -214,9 +214,13 @@ impl Net {
                 token, port, limit, ..
             } => self.check_port(member, token, port, limit),
             // Its owner takes it after what came before.
-            Output::Event(event) => self.after_at(member, Duration::ZERO, move |net| {
-                net.judge(member, aggregator::Input::Member(event));
-            }),
+            Output::Event(event) => {
+                if self.members[member].aggregator.is_some() {
+                    self.after_at(member, Duration::ZERO, move |net| {
+                        net.judge(member, aggregator::Input::Member(event));
+                    });
+                }
+            }
         }
     }
 
