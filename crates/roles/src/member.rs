@@ -358,6 +358,8 @@ impl Member {
     fn wake(&mut self, now: Moment) {
         if self.mesh.next_wake().is_some_and(|wake| wake <= now) {
             self.mesh.handle(now, MeshInput::Wake);
+            // What the mesh found is told before the verifier gives up waiting for it.
+            self.settle(now);
         }
         if self.verifier.next_wake() <= now {
             self.verifier.handle(now, verifier::Input::Wake);
