@@ -67,20 +67,16 @@ impl View<'_> {
     fn answering(&self, node: &Node) -> Option<Assessment> {
         node.agent.heard?;
         let word = &node.word;
-        if word.is_fresh(self.now) {
-            if let Some(since) = word.kubelet_fails_since {
-                let verdict = Verdict::KubeletDown;
-                return Some(self.own_word(node, verdict, Rule::AgentSaysKubeletFails, since));
-            }
-            if let Some(since) = word.api_fails_since {
-                let since = since.max(self.api_floor);
-                return Some(self.own_word(
-                    node,
-                    Verdict::ApiCutOff,
-                    Rule::AgentSaysApiFails,
-                    since,
-                ));
-            }
+        if let Some(since) = word.kubelet_failing(self.now) {
+            let verdict = Verdict::KubeletDown;
+            return Some(self.own_word(node, verdict, Rule::AgentSaysKubeletFails, since));
+        }
+        if let Some(since) = word.api_failing(self.now) {
+            let since = since.max(self.api_floor);
+            let rule = Rule::AgentSaysApiFails;
+            return Some(
+                self.with_silence(node, self.own_word(node, Verdict::ApiCutOff, rule, since)),
+            );
         }
         if node.heartbeats_stopped(self.now)
             && let Some(since) = node.heartbeats.lease_still_since()
@@ -111,6 +107,15 @@ impl View<'_> {
             needs_silence: false,
             evidence,
         }
+    }
+
+    /// That the agent does not reach the API server says little of the kubelet, which
+    /// may go another way: its heartbeats must be silent for two periods besides,
+    /// unless there is no Lease that could show one.
+    fn with_silence(&self, node: &Node, mut found: Assessment) -> Assessment {
+        found.needs_silence = found.evidence.heartbeats != Heartbeats::None;
+        found.ripe &= !found.needs_silence || node.heartbeats.silent_long(self.now);
+        found
     }
 
     fn silent(&self, node: &Node, case: &Suspicion) -> Option<Assessment> {

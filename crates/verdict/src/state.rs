@@ -61,6 +61,11 @@ pub(crate) struct OwnWord {
     pub(crate) kubelet_fails_since: Option<Moment>,
     /// Since when reports have said that the API server fails.
     pub(crate) api_fails_since: Option<Moment>,
+    /// What it says of the kubelet led to an Unknown that the kubelet took back, and no
+    /// report has cleared it since: the kubelet knows better.
+    kubelet_barred: bool,
+    /// The same of what it says of the API server.
+    api_barred: bool,
 }
 
 /// No peer reaches it, its kubelet reaches the API server.
@@ -250,6 +255,27 @@ impl OwnWord {
         let keep = |since: Option<Moment>, fails: bool| fails.then(|| since.unwrap_or(at));
         self.kubelet_fails_since = keep(self.kubelet_fails_since, kubelet_fails);
         self.api_fails_since = keep(self.api_fails_since, api == Check::Failing);
+        self.kubelet_barred &= port != Check::Passing;
+        self.api_barred &= api != Check::Passing;
+    }
+
+    /// The kubelet took an Unknown with this verdict back: the word behind it does not
+    /// count again before a report has cleared it once.
+    pub(crate) fn bar(&mut self, verdict: Verdict) {
+        self.kubelet_barred |= verdict == Verdict::KubeletDown;
+        self.api_barred |= verdict == Verdict::ApiCutOff;
+    }
+
+    /// Since when it has said that the kubelet fails, if a verdict may rest on that.
+    pub(crate) fn kubelet_failing(&self, now: Moment) -> Option<Moment> {
+        let counts = self.is_fresh(now) && !self.kubelet_barred;
+        self.kubelet_fails_since.filter(|_| counts)
+    }
+
+    /// Since when it has said that the API server fails, if a verdict may rest on that.
+    pub(crate) fn api_failing(&self, now: Moment) -> Option<Moment> {
+        let counts = self.is_fresh(now) && !self.api_barred;
+        self.api_fails_since.filter(|_| counts)
     }
 
     /// Whether it says that anything fails.
@@ -258,15 +284,19 @@ impl OwnWord {
     }
 
     /// Whether the word is recent enough to rest a verdict on.
-    pub(crate) fn is_fresh(&self, now: Moment) -> bool {
+    fn is_fresh(&self, now: Moment) -> bool {
         self.at.is_some_and(|at| now.since(at) <= HEARD_WITHIN)
     }
 
-    /// A word that nobody renewed is forgotten.
+    /// A word that nobody renewed is forgotten; what bars it is not.
     pub(crate) fn expire(&mut self, now: Moment) {
         let dead = |at: Moment| now.since(at) > HEARD_WITHIN + Duration::from_secs(5);
         if self.at.is_some_and(dead) {
-            *self = Self::default();
+            *self = Self {
+                kubelet_barred: self.kubelet_barred,
+                api_barred: self.api_barred,
+                ..Self::default()
+            };
         }
     }
 }

@@ -111,6 +111,7 @@ impl Judge {
             WriteState::Written | WriteState::Shown => {
                 node.writing = None;
                 node.floor = now;
+                node.word.bar(writing.verdict);
                 if let Some(case) = &mut node.suspicion {
                     case.restart_rounds(now);
                 }
@@ -122,6 +123,7 @@ impl Judge {
             WriteState::WouldWrite => {
                 node.writing = None;
                 node.floor = now;
+                node.word.bar(writing.verdict);
             }
             // The writer's fresh read, or its precondition, voids the one on its way.
             WriteState::Pending | WriteState::Anew(_) => {}

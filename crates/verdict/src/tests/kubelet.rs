@@ -3,6 +3,7 @@
 
 use super::village::{AgentRuns, Kubelet, Village, secs};
 use crate::{Notice, Profile, Rule, Verdict};
+use swimlet_protocol::frame::Check;
 
 /// Scenario 13: the agent is killed, node and kubelet are fine.
 #[test]
@@ -228,4 +229,56 @@ fn slow_status_reports_with_a_moving_lease_are_no_evidence() {
     assert!(village.writes.is_empty());
     assert!(village.lease_reads > 0, "they were looked at");
     assert!(village.lease_reads < 6 * 4 * 5, "{}", village.lease_reads);
+}
+
+/// Scenario 15 with slow Leases: that its agent does not reach the API server is no
+/// reason to write a node whose kubelet goes another way.
+#[test]
+fn an_agent_without_a_path_does_not_cut_its_kubelet_off() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    let host = village.host("n5");
+    host.lease_duration = secs(3_600);
+    host.says = Some((Check::Passing, Check::Failing));
+    village.run(secs(3_600));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+    // Once its heartbeats are silent too, it is written.
+    village.host("n5").mute = true;
+    village.run_until(secs(3_600), |village| !village.written("n5").is_empty());
+    assert_eq!(village.written("n5"), [Verdict::ApiCutOff]);
+}
+
+/// No loop of Unknown and True: a kubelet that took our Unknown back is believed over its
+/// agent, until the agent's word has cleared once. Slow Leases say nothing in time.
+#[test]
+fn a_word_that_was_taken_back_is_barred_until_it_clears() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    let host = village.host("n5");
+    host.lease_duration = secs(7_200);
+    host.says = Some((Check::Failing, Check::Passing));
+    village.run(secs(1_200));
+    assert_eq!(village.written("n5"), [Verdict::KubeletDown], "once");
+    assert_eq!(village.verdict("n5"), Verdict::Alive);
+    // The agent restarts, and its first word of the kubelet is that it never worked.
+    village.host("n5").says = Some((Check::NeverWorked, Check::Passing));
+    village.run(secs(30));
+    village.host("n5").says = Some((Check::Failing, Check::Passing));
+    village.run(secs(300));
+    assert_eq!(village.writes.len(), 1, "that is no clearance");
+    village.host("n5").says = None;
+    village.run(secs(30));
+    let fails = village.now;
+    village.host("n5").kubelet = Kubelet::Killed;
+    village.run_until(secs(120), |village| village.writes.len() == 2);
+    assert!(village.written_after("n5", fails).unwrap() >= secs(50));
+}
+
+/// The same where there is no Lease that could speak for the kubelet.
+#[test]
+fn without_a_lease_a_wrong_word_costs_one_unknown() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    let host = village.host("n5");
+    host.lease = None;
+    host.says = Some((Check::Passing, Check::Failing));
+    village.run(secs(1_800));
+    assert_eq!(village.written("n5"), [Verdict::ApiCutOff]);
 }

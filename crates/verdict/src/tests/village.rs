@@ -65,6 +65,8 @@ pub(super) struct HostSim {
     pub(super) deaf: bool,
     /// Accuses everybody, and finds everybody silent.
     pub(super) liar: bool,
+    /// What its agent says of its kubelet and of the API server, whatever is true.
+    pub(super) says: Option<(Check, Check)>,
     /// Answers no request for verification.
     pub(super) frozen_verifier: bool,
     pub(super) lease: Option<u64>,
@@ -94,6 +96,10 @@ pub(super) struct Village {
     pub(super) api_works: bool,
     /// What the API server says to the next writes instead of carrying them out.
     pub(super) api_refuses: Option<WriteOutcome>,
+    /// How long a decision waits at the writer.
+    pub(super) writer_takes: Duration,
+    /// What waits there, one decision a node.
+    waiting: BTreeMap<String, (Moment, Decision)>,
     pub(super) lease_reads: u32,
     /// Observers probe and tell what they miss; without it cases are opened by other means.
     pub(super) claims: bool,
@@ -177,6 +183,8 @@ impl Village {
             enforce: true,
             api_works: true,
             api_refuses: None,
+            writer_takes: Duration::ZERO,
+            waiting: BTreeMap::new(),
             lease_reads: 0,
             claims: true,
             loses_rest: false,
@@ -215,6 +223,7 @@ impl Village {
                 agent_baseline: true,
                 deaf: false,
                 liar: false,
+                says: None,
                 frozen_verifier: false,
                 lease: Some(1),
                 lease_duration: secs(40),
@@ -384,6 +393,13 @@ impl Village {
             if self.judge.next_wake().is_some_and(|at| at <= self.now) {
                 self.feed(Input::Wake);
             }
+            let now = self.now;
+            while let Some(due) = self.waiting.values().find(|(at, _)| *at <= now) {
+                let name = due.1.node.name.as_str().to_owned();
+                if let Some((_, decision)) = self.waiting.remove(&name) {
+                    self.write(&decision);
+                }
+            }
         }
     }
 
@@ -472,9 +488,23 @@ impl Village {
         self.later(millis(10), Input::Lease { node, read });
     }
 
-    /// The writer: a fresh read, then the write.
+    /// The writer's queue: per node the newest decision wins.
     fn decided(&mut self, decision: Decision) {
         self.decisions.push((self.now, decision.clone()));
+        let name = decision.node.name.as_str().to_owned();
+        self.waiting.remove(&name);
+        if decision.verdict.reason().is_some() {
+            if self.writer_takes.is_zero() {
+                self.write(&decision);
+            } else {
+                let due = self.now + self.writer_takes;
+                self.waiting.insert(name, (due, decision));
+            }
+        }
+    }
+
+    /// The writer: a fresh read, then the write.
+    fn write(&mut self, decision: &Decision) {
         let Some(reason) = decision.verdict.reason() else {
             return;
         };
@@ -522,7 +552,7 @@ impl Village {
         self.later(
             millis(15),
             Input::Written {
-                node: decision.node,
+                node: decision.node.clone(),
                 episode: decision.episode,
                 outcome,
             },
@@ -685,6 +715,7 @@ impl Village {
         } else {
             Check::Failing
         };
+        let (kubelet, api) = host.says.unwrap_or((kubelet, api));
         self.later(
             millis(30),
             Input::Report {
