@@ -408,7 +408,7 @@ impl View<'_> {
     }
 
     /// Evidence that speaks for nothing, to be filled in.
-    fn nothing(&self, node: &Node) -> Evidence {
+    pub(crate) fn nothing(&self, node: &Node) -> Evidence {
         Evidence {
             began: self.now,
             stood: Duration::ZERO,

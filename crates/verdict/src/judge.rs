@@ -3,8 +3,8 @@
 //! [`Judge::handle`] takes news and, when it is time, looks at every open case;
 //! [`Judge::poll`] gives what follows. The parts: [`mesh`] takes what members say,
 //! [`news`] what the API server says, [`rounds`] asks verifiers and takes their
-//! answers, [`settle`] decides, [`pulse`] keeps the time, the brakes and the sweep,
-//! [`pause`] deals with the time in which this process did not run.
+//! answers, [`settle`] decides, [`withdraw`] takes back, [`pulse`] keeps the time, the
+//! brakes and the sweep, [`pause`] deals with the time in which this process did not run.
 
 mod mesh;
 mod news;
@@ -12,6 +12,7 @@ mod pause;
 mod pulse;
 mod rounds;
 mod settle;
+mod withdraw;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -236,7 +237,10 @@ impl Judge {
             Input::Lease { node, read } => self.lease(&node, read),
             Input::Api(health) => self.api_health(health),
             Input::Leadership(leads) => self.leadership(leads),
-            Input::Paused(paused) => self.paused = paused,
+            Input::Paused(paused) => {
+                self.paused = paused;
+                self.settle_waiting();
+            }
             Input::Written {
                 node,
                 episode,

@@ -185,6 +185,12 @@ impl Node {
         shown || on_its_way
     }
 
+    /// Whether a decision about it waits at the writer, as far as we know.
+    pub(crate) fn decision_waits(&self) -> bool {
+        self.writing
+            .is_some_and(|writing| writing.state == WriteState::Pending)
+    }
+
     /// Whether somebody misses it, and its host has not answered otherwise.
     pub(crate) fn is_missed(&self) -> bool {
         self.suspicion

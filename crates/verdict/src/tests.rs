@@ -11,3 +11,4 @@ mod members;
 mod pause;
 mod village;
 mod voiding;
+mod withdraw;

@@ -73,6 +73,9 @@ pub enum Rule {
     Paused,
     /// The Node is being removed.
     BeingRemoved,
+    /// A decision was overtaken before it was written: by a heartbeat, by newer
+    /// evidence, or by the end of what lets this process write.
+    Overtaken,
 }
 
 impl Verdict {
@@ -172,6 +175,7 @@ impl Rule {
             Self::Hold => "Hold",
             Self::Paused => "Paused",
             Self::BeingRemoved => "BeingRemoved",
+            Self::Overtaken => "Overtaken",
         }
     }
 }

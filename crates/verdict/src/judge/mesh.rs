@@ -165,6 +165,7 @@ impl Judge {
         }
         self.taken_back
             .retain(|(taken, who)| who != name || now.since(*taken) > TAKEN_BACK_EXCUSED_WITHIN);
+        self.settle_if_waiting(name);
     }
 
     pub(super) fn member(

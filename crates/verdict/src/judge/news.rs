@@ -11,7 +11,7 @@ use crate::input::{ApiHealth, LeaseRead, WatchHealth, WriteOutcome};
 use crate::node::{NodeRef, NodeSeen, ReadyCondition, ReadyStatus};
 use crate::output::Notice;
 use crate::state::{CutOff, Node, WriteState, Writing};
-use crate::verdict::Verdict;
+use crate::verdict::{Rule, Verdict};
 
 /// What a new Ready condition says, beside the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,12 @@ impl Judge {
                 Some(writing) => writing.state = WriteState::Shown,
                 None => node.writing = ours_shown(node.seen.ready.as_ref(), now),
             },
-            ReadyNews::OthersUnknown => node.writing = None,
+            ReadyNews::OthersUnknown => {
+                self.withdraw(name, Rule::Overtaken, None);
+                if let Some(node) = self.world.nodes.get_mut(name) {
+                    node.writing = None;
+                }
+            }
             ReadyNews::Kubelet { speaks } => {
                 node.heartbeats.status_written(now);
                 if node.suspicion.is_some() {
@@ -95,6 +100,8 @@ impl Judge {
         }
         self.world.remove_sockets(before.kubelets());
         self.world.add_sockets(kubelets.into_iter());
+        // A hold, a removal or a heartbeat must not wait for the next look.
+        self.settle_if_waiting(name);
     }
 
     /// The kubelet wrote True or False. If our Unknown stood it is taken back, and
@@ -159,6 +166,7 @@ impl Judge {
         if known.is_none_or(|node| node.seen.node != *gone) {
             return;
         }
+        self.withdraw(&gone.name, Rule::Overtaken, None);
         if let Some(node) = self.world.nodes.remove(&gone.name) {
             self.world.by_key.remove(&node.seen.key);
             self.world.remove_sockets(node.seen.kubelets());
@@ -181,6 +189,7 @@ impl Judge {
             self.heartbeats_interrupted();
         }
         self.watch = health;
+        self.settle_waiting();
     }
 
     /// An API server that is back is watched for one full detection before a write:
@@ -194,6 +203,7 @@ impl Judge {
                 .max(self.now + self.config.profile.detection());
         }
         self.api = health;
+        self.settle_waiting();
     }
 
     fn heartbeats_interrupted(&mut self) {
@@ -238,13 +248,12 @@ impl Judge {
             self.hurry();
         } else {
             self.asks.clear();
+            self.settle_waiting();
             for node in self.world.nodes.values_mut() {
-                if node
-                    .writing
-                    .is_some_and(|writing| writing.state == WriteState::Pending)
-                {
-                    node.writing = None;
-                }
+                let ends = |writing: &mut Writing| {
+                    matches!(writing.state, WriteState::Pending | WriteState::Anew(_))
+                };
+                node.writing.take_if(ends);
             }
         }
     }
@@ -258,6 +267,7 @@ impl Judge {
             return;
         }
         if outcome == WriteOutcome::Gone {
+            known.writing = None;
             self.node_gone(node);
             return;
         }
@@ -265,10 +275,16 @@ impl Judge {
             known.note_episode(now);
             self.stats.episodes += 1;
         }
+        // One that was withdrawn may have been written before the writer heard of it.
+        let awaited = |state: WriteState| match state {
+            WriteState::Pending => true,
+            WriteState::Anew(_) => outcome == WriteOutcome::Written,
+            WriteState::Written | WriteState::Shown | WriteState::WouldWrite => false,
+        };
         let Some(writing) = known
             .writing
             .as_mut()
-            .filter(|writing| writing.episode == episode && writing.state == WriteState::Pending)
+            .filter(|writing| writing.episode == episode && awaited(writing.state))
         else {
             return;
         };

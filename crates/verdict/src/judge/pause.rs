@@ -54,6 +54,7 @@ impl Judge {
         for (at, _) in &mut self.taken_back {
             *at = later(*at);
         }
+        self.settle_waiting();
         self.hurry();
     }
 

@@ -39,8 +39,13 @@ impl Judge {
         let Some(node) = self.world.nodes.get(name) else {
             return;
         };
-        let Some(found) = self.view().assess(node) else {
+        let found = self.view().assess(node);
+        self.reconsider(name, found.as_ref());
+        let Some(found) = found else {
             self.read_lease(name, Duration::MAX);
+            return;
+        };
+        let Some(node) = self.world.nodes.get(name) else {
             return;
         };
         if needs_lease(node, &found, self.now) {
@@ -117,11 +122,7 @@ impl Judge {
         {
             return Gate::Wait;
         }
-        let live = self.leader
-            && self.listed
-            && self.watch == WatchHealth::Fresh
-            && self.api == ApiHealth::Working;
-        if !live || self.now < self.write_from {
+        if !self.may_write() {
             return Gate::Wait;
         }
         if let Some(rule) = self.withheld(node, found) {
@@ -132,6 +133,15 @@ impl Judge {
         } else {
             Gate::ReadLease
         }
+    }
+
+    /// Whether anything may be written now, whatever the node.
+    pub(super) fn may_write(&self) -> bool {
+        self.leader
+            && self.listed
+            && self.watch == WatchHealth::Fresh
+            && self.api == ApiHealth::Working
+            && self.now >= self.write_from
     }
 
     /// After a refused write, only evidence that is newer than the refusal counts.
@@ -148,9 +158,10 @@ impl Judge {
     /// Why a write is withheld. Brakes 1 and 2 are lifted for a node whose own
     /// heartbeats have been silent for two observed periods: then it is not our view
     /// that is broken.
-    fn withheld(&self, node: &Node, found: &Assessment) -> Option<Rule> {
+    pub(super) fn withheld(&self, node: &Node, found: &Assessment) -> Option<Rule> {
         let lifted = node.heartbeats.silent_long(self.now);
         let share = self.config.brake_share_max;
+        let unknown = self.census.unknown + usize::from(!node.bears_ours());
         let unconfirmed = || {
             found.verdict == Verdict::Unreachable
                 && self.census.is_graded()
@@ -165,7 +176,7 @@ impl Judge {
             Some(Rule::BrakeCoveredByNone)
         } else if !lifted && !self.census.seen.is_majority() {
             Some(Rule::BrakeMinority)
-        } else if !lifted && share.exceeded_by(self.census.unknown + 1, self.census.monitored) {
+        } else if !lifted && share.exceeded_by(unknown, self.census.monitored) {
             Some(Rule::BrakeShare)
         } else if unconfirmed() {
             Some(Rule::BrakeGraded)
@@ -256,7 +267,7 @@ impl Judge {
         self.note(name, verdict, rule);
     }
 
-    fn note(&mut self, name: &NodeName, verdict: Verdict, rule: Rule) {
+    pub(super) fn note(&mut self, name: &NodeName, verdict: Verdict, rule: Rule) {
         let now = self.now;
         if let Some(node) = self.world.nodes.get_mut(name) {
             let since = if node.said.verdict == verdict {
@@ -315,7 +326,7 @@ fn needs_lease(node: &Node, found: &Assessment, now: Moment) -> bool {
     }
 }
 
-fn notice(name: &NodeName, decision: &Decision) -> Option<Notice> {
+pub(super) fn notice(name: &NodeName, decision: &Decision) -> Option<Notice> {
     let node = name.clone();
     match decision.verdict {
         Verdict::AgentMissing => Some(Notice::AgentMissing { node }),
@@ -325,7 +336,7 @@ fn notice(name: &NodeName, decision: &Decision) -> Option<Notice> {
             witnesses: decision.evidence.witnesses.len(),
             need: decision.evidence.need,
         }),
-        Verdict::Withheld if decision.rule == Rule::BeingRemoved => None,
+        Verdict::Withheld if matches!(decision.rule, Rule::BeingRemoved | Rule::Overtaken) => None,
         Verdict::Withheld => Some(Notice::Withheld {
             node,
             rule: decision.rule,
