@@ -1,9 +1,9 @@
 //! From what is known of one node to what the rules say of it, before any brake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use swimlet_protocol::{MemberKey, Moment};
+use swimlet_protocol::{MemberKey, Moment, Zone};
 
 use crate::config::Profile;
 use crate::constants::{
@@ -138,7 +138,7 @@ impl View<'_> {
         let row = table::row(agent, port, heartbeats);
         let dead_port = matches!(port, Port::Refuses | Port::AcceptsOnly);
         let (rounds, witnesses) = self.full_rounds(node, case, dead_port);
-        let weakness = self.weakness(&witnesses, row.verdict);
+        let weakness = self.weakness(&witnesses, row.verdict, case.one_of_many);
         let began_known = began.is_some();
         let began = began.unwrap_or(case.opened);
         let evidence = Evidence {
@@ -312,7 +312,7 @@ impl View<'_> {
             let accusers = case
                 .claimants(floor)
                 .filter_map(|accuser| self.counted_host(node, accuser))
-                .collect::<std::collections::BTreeSet<_>>();
+                .collect::<BTreeSet<_>>();
             full = full.saturating_add(u32::from(accusers.len() >= need));
         }
         (full, latest)
@@ -338,7 +338,7 @@ impl View<'_> {
         words
     }
 
-    fn weakness(&self, witnesses: &Words, verdict: Verdict) -> Option<Weakness> {
+    fn weakness(&self, witnesses: &Words, verdict: Verdict, one_of_many: bool) -> Option<Weakness> {
         if verdict != Verdict::Unreachable {
             return None;
         }
@@ -351,13 +351,13 @@ impl View<'_> {
             if self.zones_of(witnesses).len() < 2 {
                 return Some(Weakness::OneZone);
             }
-        } else if self.census.is_graded() {
+        } else if one_of_many {
             return Some(Weakness::ManyAtOnce);
         }
         self.taken_back_lately.then_some(Weakness::TakenBackLately)
     }
 
-    fn zones_of(&self, witnesses: &Words) -> std::collections::BTreeSet<swimlet_protocol::Zone> {
+    fn zones_of(&self, witnesses: &Words) -> BTreeSet<Zone> {
         witnesses
             .keys()
             .map(|host| self.world.zone_of(host))
@@ -365,19 +365,25 @@ impl View<'_> {
             .collect()
     }
 
-    /// Brake 3 in a cluster of several zones: whether each other zone in which
-    /// somebody lives has a witness.
-    pub(crate) fn every_other_zone_confirms(&self, node: &Node, evidence: &Evidence) -> bool {
-        self.census
-            .zones_alive
+    /// Brake 3 in a cluster of several zones: whether a host of each of these zones found
+    /// the node silent in one of the kept rounds, and there is such a zone beside its own.
+    pub(crate) fn zones_confirm(
+        &self,
+        node: &Node,
+        case: &Suspicion,
+        zones: &BTreeSet<Zone>,
+    ) -> bool {
+        let floor = node.silence_floor();
+        let confirmed: BTreeSet<Zone> = case
+            .rounds()
+            .filter(|round| round.asked >= floor)
+            .flat_map(|round| self.zones_of(&self.words(node, round, false)))
+            .collect();
+        let mut others = zones
             .iter()
             .filter(|zone| **zone != node.seen.zone)
-            .all(|zone| {
-                evidence
-                    .witnesses
-                    .iter()
-                    .any(|witness| witness.zone == *zone)
-            })
+            .peekable();
+        others.peek().is_some() && others.all(|zone| confirmed.contains(zone))
     }
 
     fn name(&self, witnesses: &Words) -> Vec<Witness> {

@@ -86,9 +86,15 @@ pub const STATUS_REPORT_PERIOD: Duration = Duration::from_secs(450);
 pub const SILENT_PERIODS: u32 = 2;
 /// Lease reads while silence is being measured: twice within the default period.
 pub const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);
+/// The two Lease reads that a decision compares lie this part of the profile's
+/// persistence apart, or farther: the first is asked for at the first accusation, so it
+/// takes half of the interval to lose it and read again.
+pub const LEASE_WATCHED_DIVISOR: u32 = 2;
 /// A failed Lease read is repeated after this time.
 pub const LEASE_RETRY: Duration = Duration::from_secs(1);
-/// A Lease read asked earlier than this before a decision is too old for it.
+/// A Lease read that was answered longer ago than this is too old for a decision. Counted
+/// from the answer: a slow API server makes decisions late, not impossible, and what the
+/// kubelet wrote while the answer was under way the patch's precondition finds.
 pub const LEASE_FRESH: Duration = Duration::from_secs(1);
 /// A Lease read that is not answered within this time counts as failed: twice the
 /// call timeout that the edge is given.

@@ -181,10 +181,22 @@ impl HeartbeatTrack {
         }
     }
 
-    /// Whether the Lease was read recently enough for a decision.
-    pub(crate) fn fresh(&self, now: Moment) -> bool {
-        self.read
-            .is_some_and(|(asked, _)| now.since(asked) <= LEASE_FRESH)
+    /// Whether heartbeats were looked at well enough for a decision now: by a read that was
+    /// answered just now, however long the API server took for it, and that was asked for
+    /// `watched` or more after an earlier one was answered. One read alone shows no
+    /// renewal; where there is no Lease, the Node watch shows every heartbeat.
+    pub(crate) fn fresh(&self, now: Moment, watched: Duration) -> bool {
+        let Some((asked, answered)) = self.read else {
+            return false;
+        };
+        let compared = match self.lease {
+            Lease::Unread => false,
+            Lease::Absent => true,
+            Lease::Seen { .. } => self
+                .lease_still_since
+                .is_some_and(|since| asked > since && asked.since(since) >= watched),
+        };
+        compared && now.since(answered) <= LEASE_FRESH
     }
 
     /// Whether it is time to read it, if it is to be read every `interval`.
@@ -193,7 +205,7 @@ impl HeartbeatTrack {
             return false;
         }
         self.read
-            .is_none_or(|(asked, _)| now.since(asked) >= interval)
+            .is_none_or(|(_, answered)| now.since(answered) >= interval)
     }
 
     fn two_periods(&self) -> Duration {

@@ -198,6 +198,14 @@ impl Node {
             .is_some_and(|case| case.accusers_len() > 0 && !case.host_answered())
     }
 
+    /// Whether it fell within that time, or is missed since then: the first of many must
+    /// not be decided before the others are confirmed.
+    pub(crate) fn is_falling(&self, now: Moment, within: Duration) -> bool {
+        let young = |at: Moment| now.since(at) <= within;
+        let opened = self.suspicion.as_ref().map(|case| case.opened);
+        self.fell.is_some_and(young) || (self.is_missed() && opened.is_some_and(young))
+    }
+
     /// Whether anything about it must be looked at.
     pub(crate) fn is_open(&self) -> bool {
         self.suspicion.is_some()

@@ -27,6 +27,9 @@ pub(crate) struct Suspicion {
     pub(crate) dead_port_since: Option<Moment>,
     /// When the kubelet's port last answered over TLS.
     pub(crate) tls: Option<Moment>,
+    /// It was one of many that fell at once (brake 3), and stays one until the case closes:
+    /// a zone that does not confirm within a minute confirms no more by the minute's end.
+    pub(crate) one_of_many: bool,
 }
 
 /// A member that has waited for an answer of the node's agent.
@@ -77,6 +80,7 @@ impl Suspicion {
             fast_since: now,
             dead_port_since: None,
             tls: None,
+            one_of_many: false,
         }
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct Census {
     pub(crate) unknown: usize,
     /// Nodes that fell within the last minute.
     pub(crate) fell: usize,
-    /// These, and the nodes that somebody misses right now.
+    /// These, and the nodes that somebody has begun to miss within that minute.
     pub(crate) falling: usize,
     pub(crate) left: usize,
     pub(crate) left_lately: usize,
@@ -58,8 +58,6 @@ pub(crate) struct Census {
     pub(crate) hosts: BTreeSet<Host>,
     /// Zones of monitored nodes.
     pub(crate) zones: BTreeSet<Zone>,
-    /// Zones in which somebody is alive.
-    pub(crate) zones_alive: BTreeSet<Zone>,
 }
 
 impl World {
@@ -136,9 +134,8 @@ impl World {
             census.unknown += usize::from(node.bears_ours());
             census.zones.insert(node.seen.zone.clone());
             let within = |at: Option<Moment>, window| at.is_some_and(|at| now.since(at) <= window);
-            let fell = within(node.fell, GRADED_WITHIN);
-            census.fell += usize::from(fell);
-            census.falling += usize::from(fell || node.is_missed());
+            census.fell += usize::from(within(node.fell, GRADED_WITHIN));
+            census.falling += usize::from(node.is_falling(now, GRADED_WITHIN));
             census.left_lately += usize::from(within(node.agent.left, ALL_LEFT_WITHIN));
             census.says_api_fails +=
                 usize::from(node.says_api_fails(now) || node.heartbeats_stopped(now));
@@ -149,19 +146,16 @@ impl World {
             census.seen.of += 1;
             if node.is_alive(now) {
                 census.seen.alive += 1;
-                census.zones_alive.insert(node.seen.zone.clone());
                 census.hosts.insert(Host::Node(name.clone()));
             }
         }
         for aggregator in self.aggregators.values() {
             let host = aggregator.host.clone().map_or(Host::Unknown, Host::Node);
             if self.may_accuse(&host) {
-                census.zones_alive.insert(self.zone_of(&host));
                 census.hosts.insert(host);
             }
         }
         census.zones.remove(&Zone::default());
-        census.zones_alive.remove(&Zone::default());
         census
     }
 }
@@ -176,7 +170,7 @@ impl Census {
     }
 
     /// Brake 3: many nodes fell within a minute. Those that are only missed yet count
-    /// too: the first of many must not be decided before the others are confirmed.
+    /// too; those that fell before do not, however long they stay.
     pub(crate) fn is_graded(&self) -> bool {
         self.is_many(self.falling)
     }

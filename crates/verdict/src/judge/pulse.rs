@@ -6,8 +6,8 @@ use swimlet_protocol::{Moment, NodeName};
 use super::Judge;
 use super::mesh::open;
 use crate::constants::{
-    DIRECT_CHECK_INTERVAL, FAST_ROUNDS_FOR, HEARD_WITHIN, PEER_VIEW_FRESH, STAND_ASIDE,
-    STEP_DOWN_AFTER, TICK_IDLE, TICK_MIN, TICK_OPEN,
+    DIRECT_CHECK_INTERVAL, FAST_ROUNDS_FOR, GRADED_WITHIN, HEARD_WITHIN, PEER_VIEW_FRESH,
+    STAND_ASIDE, STEP_DOWN_AFTER, TICK_IDLE, TICK_MIN, TICK_OPEN,
 };
 use crate::input::SeenShare;
 use crate::output::{Brake, Notice, Output, StepDownReason};
@@ -27,6 +27,7 @@ impl Judge {
         }
         self.mark_fallen();
         self.census = self.world.census(now);
+        self.mark_many();
         self.covered_by_none = self.census.all_left(self.covered_by_none);
         self.watch_api_failures();
         if self.leader {
@@ -126,6 +127,20 @@ impl Judge {
             if let Some(node) = self.world.nodes.get_mut(&name) {
                 node.floor = moved;
                 node.cut_off = None;
+            }
+        }
+    }
+
+    /// Remembers of each that falls while many do that it was one of them.
+    fn mark_many(&mut self) {
+        if !self.census.is_graded() {
+            return;
+        }
+        let now = self.now;
+        for node in self.world.nodes.values_mut() {
+            let falling = node.is_falling(now, GRADED_WITHIN);
+            if let Some(case) = &mut node.suspicion {
+                case.one_of_many |= falling;
             }
         }
     }

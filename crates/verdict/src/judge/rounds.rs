@@ -148,18 +148,7 @@ impl Judge {
     /// aggregator. The start rotates with the round, so that a frozen verifier
     /// spoils one round and not all.
     fn verifiers(&self, node: &Node, round: u32) -> Vec<MemberKey> {
-        let own = Host::Node(node.seen.node.name.clone());
-        let accusers = node
-            .suspicion
-            .iter()
-            .flat_map(|case| case.accusers().map(|(accuser, _)| accuser));
-        let candidates: BTreeSet<MemberKey> = node
-            .observers
-            .iter()
-            .copied()
-            .chain(accusers)
-            .filter(|key| self.can_verify(*key) && *key != node.seen.key)
-            .collect();
+        let candidates = self.candidates(node);
         let mut outside: BTreeMap<Zone, Vec<MemberKey>> = BTreeMap::new();
         let mut inside = Vec::new();
         for key in candidates {
@@ -176,20 +165,52 @@ impl Judge {
         }
         let start = usize::try_from(round).unwrap_or(0);
         rotate(&mut inside, start);
-        outside.values_mut().for_each(|zone| rotate(zone, start));
+        let mut outside: Vec<Vec<MemberKey>> = outside.into_values().collect();
+        outside.iter_mut().for_each(|zone| rotate(zone, start));
+        // Of more zones than are asked at a time each has its turn.
+        rotate(&mut outside, start);
         let mut chosen = one_a_zone(outside, OBSERVERS_ASKED_MAX - OBSERVERS_INSIDE);
         let room = OBSERVERS_ASKED_MAX - chosen.len();
         chosen.extend(inside.into_iter().take(room));
-        for key in self.world.aggregators.keys() {
-            let suspected = self
-                .world
-                .host_of(*key)
-                .is_some_and(|host| host == own || !self.world.may_accuse(&host));
-            if !suspected {
-                chosen.push(*key);
-            }
-        }
+        chosen.extend(self.verifying_aggregators(node));
         chosen
+    }
+
+    /// Agents that may be asked about a node: its observers, and whoever misses it.
+    fn candidates(&self, node: &Node) -> BTreeSet<MemberKey> {
+        let accusers = node
+            .suspicion
+            .iter()
+            .flat_map(|case| case.accusers().map(|(accuser, _)| accuser));
+        node.observers
+            .iter()
+            .copied()
+            .chain(accusers)
+            .filter(|key| self.can_verify(*key) && *key != node.seen.key)
+            .collect()
+    }
+
+    /// Aggregators that may be asked about a node: not those on its own host, or on one
+    /// that is silent itself.
+    fn verifying_aggregators(&self, node: &Node) -> impl Iterator<Item = MemberKey> + '_ {
+        let own = Host::Node(node.seen.node.name.clone());
+        let aggregators = self.world.aggregators.keys().copied();
+        aggregators.filter(move |key| {
+            let host = self.world.host_of(*key);
+            host.is_none_or(|host| host != own && self.world.may_accuse(&host))
+        })
+    }
+
+    /// Zones in which somebody may be asked about a node: unanimity is theirs. Where
+    /// nobody has a path to it, nobody can confirm.
+    pub(super) fn zones_askable(&self, node: &Node) -> BTreeSet<Zone> {
+        self.candidates(node)
+            .into_iter()
+            .chain(self.verifying_aggregators(node))
+            .filter_map(|key| self.world.host_of(key))
+            .map(|host| self.world.zone_of(&host))
+            .filter(|zone| !zone.is_unknown())
+            .collect()
     }
 
     fn can_verify(&self, key: MemberKey) -> bool {
@@ -357,23 +378,23 @@ fn subjects(node: &Node) -> Vec<VerifySubject> {
         .collect()
 }
 
-fn rotate(keys: &mut [MemberKey], start: usize) {
-    if !keys.is_empty() {
-        let start = start % keys.len();
-        keys.rotate_left(start);
+fn rotate<T>(items: &mut [T], start: usize) {
+    if !items.is_empty() {
+        let start = start % items.len();
+        items.rotate_left(start);
     }
 }
 
 /// Takes one verifier of each zone, then a second of each, up to `max`.
-fn one_a_zone(mut zones: BTreeMap<Zone, Vec<MemberKey>>, max: usize) -> Vec<MemberKey> {
+fn one_a_zone(mut zones: Vec<Vec<MemberKey>>, max: usize) -> Vec<MemberKey> {
     let mut chosen = Vec::new();
     while chosen.len() < max && !zones.is_empty() {
-        for keys in zones.values_mut() {
+        for keys in &mut zones {
             if chosen.len() < max && !keys.is_empty() {
                 chosen.push(keys.remove(0));
             }
         }
-        zones.retain(|_, keys| !keys.is_empty());
+        zones.retain(|keys| !keys.is_empty());
     }
     chosen
 }

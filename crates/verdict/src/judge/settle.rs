@@ -7,7 +7,8 @@ use swimlet_protocol::{Moment, NodeName};
 use super::Judge;
 use crate::assess::Assessment;
 use crate::constants::{
-    DECIDE_ANEW_AFTER, LEASE_FRESH, LEASE_READ_INTERVAL, LEASE_READS_MAX, WRITE_OUTCOME_WITHIN,
+    DECIDE_ANEW_AFTER, LEASE_FRESH, LEASE_READ_INTERVAL, LEASE_READS_MAX, LEASE_WATCHED_DIVISOR,
+    WRITE_OUTCOME_WITHIN,
 };
 use crate::evidence::Evidence;
 use crate::input::{ApiHealth, WatchHealth};
@@ -128,7 +129,8 @@ impl Judge {
         if let Some(rule) = self.withheld(node, found) {
             return Gate::Withhold(rule);
         }
-        if node.heartbeats.fresh(self.now) {
+        let watched = self.config.profile.persistence() / LEASE_WATCHED_DIVISOR;
+        if node.heartbeats.fresh(self.now, watched) {
             Gate::Go
         } else {
             Gate::ReadLease
@@ -163,10 +165,13 @@ impl Judge {
         let share = self.config.brake_share_max;
         let unknown = self.census.unknown + usize::from(!node.bears_ours());
         let unconfirmed = || {
+            let case = node.suspicion.as_ref();
             found.verdict == Verdict::Unreachable
-                && self.census.is_graded()
                 && self.census.several_zones()
-                && !self.view().every_other_zone_confirms(node, &found.evidence)
+                && case.is_some_and(|case| {
+                    let askable = self.zones_askable(node);
+                    case.one_of_many && !self.view().zones_confirm(node, case, &askable)
+                })
         };
         if node.seen.hold {
             Some(Rule::Hold)

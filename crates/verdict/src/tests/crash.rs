@@ -2,7 +2,7 @@
 
 use super::village::{AgentRuns, Village, key, millis, node_name, secs};
 use crate::{Profile, Rule, Verdict};
-use swimlet_protocol::Role;
+use swimlet_protocol::{Moment, Role};
 
 /// Kills one node and returns how long its Unknown took, in ms.
 fn crash(village: &mut Village, name: &str) -> u128 {
@@ -237,4 +237,41 @@ fn a_write_costs_few_lease_reads() {
     let standing = village.judge.standing(&node_name("n7")).unwrap();
     assert_eq!(standing.verdict, Verdict::Unreachable);
     assert!(standing.since <= village.now.before(millis(50_000)));
+}
+
+/// An API server that takes longer for an answer than an answer may be old makes the
+/// decision late, not impossible.
+#[test]
+fn a_death_is_written_through_a_slow_api_server() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Default);
+    village.lease_takes = millis(2_500);
+    let took = crash(&mut village, "n5");
+    assert!((4_000..=15_000).contains(&took), "{took} ms");
+}
+
+/// A single read of the Lease shows no renewal: if the reads at the beginning of a case
+/// fail, the first one that succeeds is what the next is compared with.
+#[test]
+fn one_read_of_the_lease_is_not_enough() {
+    for failing in 0..6 {
+        let mut village = Village::of(12, &["a", "b", "c"], Profile::Default);
+        village.leases_read.clear();
+        village.lease_reads_fail = failing;
+        crash(&mut village, "n5");
+        let (written, ..) = village.writes[0];
+        let read = |(at, name): &(Moment, String)| (name == "n5").then_some(*at);
+        let first = village.leases_read.iter().find_map(read).unwrap();
+        assert!(village.leases_read.len() >= 2, "{failing} failed");
+        assert!(written.since(first) >= secs(2), "{failing} failed");
+    }
+}
+
+/// Where there is no Lease one answer says so, and the watch shows every heartbeat.
+#[test]
+fn without_a_lease_one_read_is_enough() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Default);
+    village.host("n5").lease = None;
+    village.lease_reads_fail = 3;
+    let took = crash(&mut village, "n5");
+    assert!((4_000..=8_000).contains(&took), "{took} ms");
 }

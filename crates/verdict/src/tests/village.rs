@@ -101,6 +101,12 @@ pub(super) struct Village {
     /// What waits there, one decision a node.
     waiting: BTreeMap<String, (Moment, Decision)>,
     pub(super) lease_reads: u32,
+    /// How long the API server takes to answer a read.
+    pub(super) lease_takes: Duration,
+    /// So many reads of Leases fail from now on.
+    pub(super) lease_reads_fail: u32,
+    /// When each read that did not fail was answered.
+    pub(super) leases_read: Vec<(Moment, String)>,
     /// Observers probe and tell what they miss; without it cases are opened by other means.
     pub(super) claims: bool,
     /// Of the datagrams that a verifier gets at a time, all but the first are lost.
@@ -186,6 +192,9 @@ impl Village {
             writer_takes: Duration::ZERO,
             waiting: BTreeMap::new(),
             lease_reads: 0,
+            lease_takes: millis(10),
+            lease_reads_fail: 0,
+            leases_read: Vec::new(),
             claims: true,
             loses_rest: false,
             asked_last: BTreeMap::new(),
@@ -245,7 +254,7 @@ impl Village {
     }
 
     /// Feeds the picture, and lets half a minute pass in quiet.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.start();
         self.feed(Input::Leadership(true));
         self.run(secs(40));
@@ -474,8 +483,14 @@ impl Village {
 
     fn read_lease(&mut self, node: NodeRef) {
         self.lease_reads += 1;
+        let fails = !self.api_works || self.lease_reads_fail > 0;
+        self.lease_reads_fail = self.lease_reads_fail.saturating_sub(1);
+        if !fails {
+            let answered = self.now + self.lease_takes;
+            self.leases_read.push((answered, node.name.to_string()));
+        }
         let read = match self.hosts.get(node.name.as_str()) {
-            _ if !self.api_works => LeaseRead::Failed,
+            _ if fails => LeaseRead::Failed,
             None => LeaseRead::None,
             Some(host) => match host.lease {
                 None => LeaseRead::None,
@@ -485,7 +500,7 @@ impl Village {
                 },
             },
         };
-        self.later(millis(10), Input::Lease { node, read });
+        self.later(self.lease_takes, Input::Lease { node, read });
     }
 
     /// The writer's queue: per node the newest decision wins.
