@@ -1,6 +1,7 @@
 //! What goes into a mesh member and what comes out.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_protocol::frame::{Claim, ProbeOutcome, SelfReport};
@@ -167,7 +168,7 @@ pub enum Event {
         /// Who.
         key: MemberKey,
         /// What it says of itself.
-        record: MemberRecord,
+        record: Arc<MemberRecord>,
     },
     /// On aggregators: a state sync told of a member that was unknown here. A living
     /// one was announced by [`Event::Joined`] just before; a gone one does not enter the
@@ -179,7 +180,7 @@ pub enum Event {
         /// Who.
         key: MemberKey,
         /// What it said of itself.
-        record: MemberRecord,
+        record: Arc<MemberRecord>,
         /// What the answering side holds it to be.
         state: MemberState,
         /// How long ago anyone is known to have heard it, to the second; at most

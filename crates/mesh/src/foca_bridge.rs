@@ -10,6 +10,10 @@
 //!   one exception is handed back when the table forgets a member.
 //! - Down is final for an identity in foca, and no incarnation beats it. A member
 //!   that comes back therefore gets a new *epoch*, and with it a new identity.
+//! - It looks through its whole list at each change, and a list stands in each of
+//!   thousands of members of a simulation. So a member is listed from the second word
+//!   about it on: any word takes precedence over the first, that it lives and was never
+//!   suspected, whether foca knows that one or not.
 //!
 //! docs/adr/0001 says what would make it go.
 
@@ -55,11 +59,6 @@ impl Ledger {
         self.own
     }
 
-    /// Members that are not down, ourselves not counted.
-    pub(crate) const fn active(&self) -> usize {
-        self.foca.num_members()
-    }
-
     /// Errors foca gave back so far.
     pub(crate) const fn errors(&self) -> u64 {
         self.errors
@@ -88,6 +87,9 @@ impl Ledger {
     /// A member lives, in this epoch and at this incarnation. `false` if what is
     /// known takes precedence.
     pub(crate) fn alive(&mut self, key: MemberKey, epoch: u64, at: Incarnation) -> bool {
+        if (epoch, at) == (0, Incarnation(0)) && self.standing(key).is_none() {
+            return true;
+        }
         let id = Id { key, epoch };
         self.apply(Member::new(id, at.0, State::Alive));
         self.standing(key).is_some_and(|now| {
@@ -107,8 +109,13 @@ impl Ledger {
             .is_some_and(|now| *now.id() == id && now.state() == State::Down)
     }
 
-    /// Removes a member that is down.
+    /// Removes a member.
     pub(crate) fn forget(&mut self, key: MemberKey, epoch: u64) {
+        if self.standing(key).is_none() {
+            return;
+        }
+        // Only who is down is removed.
+        self.apply(Member::down(Id { key, epoch }));
         let timer = Timer::RemoveDown(Id { key, epoch });
         if self.foca.handle_timer(timer, Outlet::default()).is_err() {
             self.errors += 1;
@@ -261,21 +268,40 @@ mod tests {
         let mut ledger = ledger();
         assert!(ledger.alive(A, 0, Incarnation(3)));
         assert!(!ledger.alive(A, 0, Incarnation(2)), "an older word");
-        assert!(ledger.alive(B, 0, Incarnation(0)));
-        assert_eq!(ledger.active(), 2);
+        assert!(ledger.alive(B, 0, Incarnation(1)));
+        assert_eq!(ledger.foca.num_members(), 2);
         assert!(ledger.down(A, 0, Incarnation(3)));
         assert!(!ledger.down(A, 0, Incarnation(3)), "not news");
         assert!(
             !ledger.alive(A, 0, Incarnation(4)),
             "no incarnation beats down"
         );
-        assert_eq!(ledger.active(), 1);
+        assert_eq!(ledger.foca.num_members(), 1);
         assert!(ledger.alive(A, 1, Incarnation(4)), "the next epoch does");
         assert!(
             !ledger.down(A, 0, Incarnation(9)),
             "late news of the old one"
         );
-        assert_eq!(ledger.active(), 2);
+        assert_eq!(ledger.foca.num_members(), 2);
+        assert_eq!(ledger.errors(), 0);
+    }
+
+    #[test]
+    fn a_member_is_listed_from_the_second_word_about_it_on() {
+        let mut ledger = ledger();
+        for key in 1..=4 {
+            assert!(ledger.alive(MemberKey(key), 0, Incarnation(0)));
+        }
+        assert_eq!(ledger.foca.iter_membership_state().len(), 0);
+        assert!(ledger.alive(A, 0, Incarnation(1)));
+        assert!(!ledger.alive(A, 0, Incarnation(0)), "the first word again");
+        assert!(ledger.down(B, 0, Incarnation(0)));
+        assert!(!ledger.alive(B, 0, Incarnation(0)), "it was down since");
+        assert_eq!(ledger.foca.iter_membership_state().len(), 2);
+        for key in 1..=4 {
+            ledger.forget(MemberKey(key), 0);
+        }
+        assert_eq!(ledger.foca.iter_membership_state().len(), 0);
         assert_eq!(ledger.errors(), 0);
     }
 

@@ -19,6 +19,7 @@ mod foca_bridge;
 mod health;
 mod links;
 mod mesh;
+mod names;
 mod news;
 mod rings;
 pub mod stats;
@@ -29,5 +30,6 @@ mod watch;
 
 pub use api::{Config, Event, Input, Output};
 pub use mesh::Mesh;
+pub use names::Commons;
 pub use stats::Stats;
 pub use table::Member;

@@ -1,6 +1,7 @@
 //! The member itself: what it holds, and which concern handles which input.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -20,8 +21,8 @@ use crate::constants::{
 use crate::foca_bridge::Ledger;
 use crate::health::Health;
 use crate::links::{Budget, Joins, Links};
+use crate::names::Commons;
 use crate::news::NewsQueue;
-use crate::rings::Rings;
 use crate::stats::Stats;
 use crate::suspicion::Suspicion;
 use crate::table::{Member, Table};
@@ -50,7 +51,7 @@ mod tests;
 /// ```
 pub struct Mesh {
     cluster: ClusterId,
-    me: MemberRecord,
+    me: Arc<MemberRecord>,
     key: MemberKey,
     started: Moment,
     rng: Xoshiro256PlusPlus,
@@ -68,7 +69,6 @@ pub struct Mesh {
     leaving: bool,
 
     // Observation.
-    rings: Rings,
     rings_changed: bool,
     observers: Vec<MemberKey>,
     watches: BTreeMap<MemberKey, Watch>,
@@ -98,6 +98,17 @@ impl Mesh {
     /// A member that starts now.
     #[must_use]
     pub fn new(now: Moment, config: Config) -> Self {
+        Self::start(now, config, None)
+    }
+
+    /// One of many members in this process, which share what they know of each other's names.
+    /// It behaves as one made by [`Mesh::new`].
+    #[must_use]
+    pub fn sharing(now: Moment, config: Config, commons: &Commons) -> Self {
+        Self::start(now, config, Some(commons.clone()))
+    }
+
+    fn start(now: Moment, config: Config, commons: Option<Commons>) -> Self {
         let Config {
             cluster,
             me,
@@ -110,20 +121,19 @@ impl Mesh {
         peers.truncate(PEERS_MAX);
         let mut mesh = Self {
             cluster,
-            me,
+            me: Arc::new(me),
             key,
             started: now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed ^ key.0),
             timers: Timers::default(),
             outputs: VecDeque::new(),
             stats: Stats::default(),
-            table: Table::default(),
+            table: Table::new(key, commons, seed),
             ledger: Ledger::new(key, seed),
             suspicions: BTreeMap::new(),
             refuted_at: None,
             refute_due: None,
             leaving: false,
-            rings: Rings::new(),
             rings_changed: true,
             observers: Vec::new(),
             watches: BTreeMap::new(),
@@ -143,7 +153,6 @@ impl Mesh {
             sync_budget: Budget::new(now, SYNC_MEMBERS_RATE, SYNC_MEMBERS_BURST),
             memories: Memories::default(),
         };
-        mesh.rings.insert(key);
         mesh.timers.set(Timer::Join, now);
         mesh.timers.set(Timer::Sweep, now + SWEEP_INTERVAL);
         let random = mesh.jittered(RANDOM_INTERVAL);
@@ -209,12 +218,12 @@ impl Mesh {
 
     /// A member other than this one.
     #[must_use]
-    pub fn member(&self, key: MemberKey) -> Option<&Member> {
+    pub fn member(&self, key: MemberKey) -> Option<Member> {
         self.table.member(key)
     }
 
     /// Every member but this one, in the order of their keys.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub fn members(&self) -> impl Iterator<Item = Member> {
         self.table.members()
     }
 
@@ -222,13 +231,10 @@ impl Mesh {
     /// included where it does.
     #[must_use]
     pub fn observers_of(&self, key: MemberKey) -> Vec<MemberKey> {
-        let mut observers = self.rings.observers_of(key);
+        let mut observers = self.table.observers_of(key);
         observers.retain(|&observer| {
-            observer == self.key
-                || self
-                    .table
-                    .member(observer)
-                    .is_some_and(|member| !member.is_gone())
+            let state = self.table.state(observer);
+            observer == self.key || state.is_some_and(|state| !state.is_gone())
         });
         observers.sort_unstable();
         observers
@@ -265,7 +271,7 @@ impl Mesh {
             reports_dropped: self.outbox.reports_dropped(),
             foca_errors: self.ledger.errors(),
             members: count(self.table.len()),
-            members_alive: count(self.ledger.active()),
+            members_alive: count(self.table.active()),
             links: count(self.links.len()),
             subjects: count(self.watches.values().filter(|watch| watch.observed).count()),
             news_queue: count(self.news.len()),
@@ -308,7 +314,7 @@ impl Mesh {
 
     fn frame(&mut self, now: Moment, from: MemberKey, frame: Frame) {
         self.heard_at = now;
-        self.table.update(from, |member| member.heard = now);
+        self.table.hear(from, now);
         match frame {
             Frame::Probe(probe) => self.on_probe(now, from, probe),
             Frame::Ack(ack) => self.on_ack(now, from, ack),
@@ -374,7 +380,7 @@ impl Mesh {
     /// The role the other end of a link has by its certificate, or, without a link, by its record.
     fn role_of(&self, peer: MemberKey) -> Option<Role> {
         let by_link = self.links.link(peer).map(|link| link.identity.role);
-        by_link.or_else(|| self.table.member(peer).map(|member| member.record.role))
+        by_link.or_else(|| self.table.record(peer).map(|record| record.role))
     }
 
     /// The digest of everyone we know, ourselves included.
@@ -390,7 +396,7 @@ impl Mesh {
 
     /// Members that are not gone, ourselves included.
     fn size(&self) -> usize {
-        self.ledger.active() + 1
+        self.table.active() + 1
     }
 
     /// `base`, give or take a quarter.

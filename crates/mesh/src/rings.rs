@@ -5,71 +5,72 @@
 //! one before it, so a member has [`OBSERVERS`] distinct observers as soon as there are
 //! as many others; up to [`FULL_MESH_MAX`] members that is everyone watching everyone.
 //! All members that know the same names compute the same observers.
+//!
+//! The order on the rings is that of [`Names`]; here stands who of them has a place.
 
 use swimlet_protocol::MemberKey;
 
 use crate::constants::{FULL_MESH_MAX, OBSERVERS};
+use crate::names::{Id, Names};
 
-/// The rings. Each holds all members, ordered by their place on it.
-#[derive(Debug)]
+/// Who has a place on the rings, as one member sees it.
+#[derive(Debug, Default)]
 pub(crate) struct Rings {
-    rings: [Vec<Placed>; OBSERVERS],
+    /// A bit per id.
+    placed: Vec<u64>,
+    len: usize,
 }
 
-/// A member's place on a ring, and the member.
-type Placed = (u64, MemberKey);
-
 impl Rings {
-    pub(crate) fn new() -> Self {
-        Self {
-            rings: std::array::from_fn(|_| Vec::new()),
-        }
+    /// How many members have a place.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
-    /// How many members have a place.
-    pub(crate) fn len(&self) -> usize {
-        self.rings[0].len()
+    pub(crate) fn has(&self, id: Id) -> bool {
+        let (word, bit) = bit_of(id);
+        self.placed.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Gives the member its places. `false` if it had them.
-    pub(crate) fn insert(&mut self, key: MemberKey) -> bool {
-        let mut added = false;
-        for (ring, members) in self.rings.iter_mut().enumerate() {
-            if let Err(at) = find(members, ring, key) {
-                members.insert(at, (place(ring, key), key));
-                added = true;
-            }
+    pub(crate) fn insert(&mut self, id: Id) -> bool {
+        let added = !self.has(id);
+        let (word, bit) = bit_of(id);
+        if word >= self.placed.len() {
+            self.placed.resize(word + 1, 0);
         }
+        self.placed[word] |= bit;
+        self.len += usize::from(added);
         added
     }
 
     /// Takes the member's places away. `false` if it had none.
-    pub(crate) fn remove(&mut self, key: MemberKey) -> bool {
-        let mut removed = false;
-        for (ring, members) in self.rings.iter_mut().enumerate() {
-            if let Ok(at) = find(members, ring, key) {
-                members.remove(at);
-                removed = true;
-            }
+    pub(crate) fn remove(&mut self, id: Id) -> bool {
+        let removed = self.has(id);
+        let (word, bit) = bit_of(id);
+        if removed {
+            self.placed[word] &= !bit;
+            self.len -= 1;
         }
         removed
     }
 
     /// The observers of `subject`, which need not have a place itself; at most [`OBSERVERS`],
     /// or all others in a full mesh. In no particular order.
-    pub(crate) fn observers_of(&self, subject: MemberKey) -> Vec<MemberKey> {
+    pub(crate) fn observers_of(&self, names: &Names, subject: MemberKey) -> Vec<MemberKey> {
         let mut observers = Vec::with_capacity(OBSERVERS);
         if self.len() <= FULL_MESH_MAX {
-            let others = self.rings[0].iter().map(|&(_, key)| key);
-            observers.extend(others.filter(|&key| key != subject));
+            let others = self.placed_on(names, names.ring(0));
+            observers.extend(others.filter(|&key| key != subject).take(self.len()));
             return observers;
         }
-        for (ring, members) in self.rings.iter().enumerate() {
-            let (Ok(at) | Err(at)) = find(members, ring, subject);
-            // At most OBSERVERS steps: each passes over an observer chosen before, or the subject.
-            let before = members[..at].iter().rev().chain(members[at..].iter().rev());
-            let found = before
-                .map(|&(_, key)| key)
+        for ring in 0..OBSERVERS {
+            let (Ok(at) | Err(at)) = names.position(ring, subject);
+            let (before, after) = names.ring(ring).split_at(at);
+            // At most OBSERVERS steps over members with a place: each passes over an
+            // observer chosen before, or the subject.
+            let found = self
+                .placed_on(names, before.iter().rev().chain(after.iter().rev()))
                 .find(|key| *key != subject && !observers.contains(key));
             observers.extend(found);
         }
@@ -77,21 +78,23 @@ impl Rings {
     }
 
     /// Whom `observer` watches.
-    pub(crate) fn subjects_of(&self, observer: MemberKey) -> Vec<MemberKey> {
+    pub(crate) fn subjects_of(&self, names: &Names, observer: MemberKey) -> Vec<MemberKey> {
         if self.len() <= FULL_MESH_MAX {
-            return self.observers_of(observer);
+            return self.observers_of(names, observer);
         }
         let mut subjects = Vec::with_capacity(2 * OBSERVERS);
-        for (ring, members) in self.rings.iter().enumerate() {
-            let (at, next) = match find(members, ring, observer) {
+        for ring in 0..OBSERVERS {
+            let (at, next) = match names.position(ring, observer) {
                 Ok(at) => (at, at + 1),
                 Err(at) => (at, at),
             };
+            let order = names.ring(ring);
             // Whoever stands between was passed over, and each earlier ring chose one
             // of them at most: nobody farther ahead can be watched from here.
-            let after = members[next..].iter().chain(members[..at].iter());
-            for (between, &(_, subject)) in after.take(ring + 1).enumerate() {
-                let watched = || between == 0 || self.observers_of(subject).contains(&observer);
+            let after = self.placed_on(names, order[next..].iter().chain(&order[..at]));
+            for (between, subject) in after.take(ring + 1).enumerate() {
+                let watched =
+                    || between == 0 || self.observers_of(names, subject).contains(&observer);
                 if !subjects.contains(&subject) && watched() {
                     subjects.push(subject);
                 }
@@ -99,27 +102,20 @@ impl Rings {
         }
         subjects
     }
+
+    /// Those of `ids` that have a place.
+    fn placed_on<'a>(
+        &'a self,
+        names: &'a Names,
+        ids: impl IntoIterator<Item = &'a Id>,
+    ) -> impl Iterator<Item = MemberKey> {
+        let placed = ids.into_iter().filter(|&&id| self.has(id));
+        placed.map(|&id| names.key(id))
+    }
 }
 
-/// A member's place on a ring. Keys are keyed hashes already; this is `SplitMix64`'s
-/// finalizer (Steele et al., OOPSLA 2014), a bijection, so no two members share a place.
-fn place(ring: usize, key: MemberKey) -> u64 {
-    let salt = (ring as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mix(key.0 ^ salt)
-}
-
-/// Spreads the bits of `x`; see [`place`].
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x ^= x >> 30;
-    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x ^= x >> 27;
-    x = x.wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-fn find(members: &[Placed], ring: usize, key: MemberKey) -> Result<usize, usize> {
-    let wanted = place(ring, key);
-    members.binary_search_by_key(&wanted, |&(place, _)| place)
+fn bit_of(id: Id) -> (usize, u64) {
+    (id.index() / 64, 1 << (id.index() % 64))
 }
 
 #[cfg(test)]

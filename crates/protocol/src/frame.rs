@@ -5,6 +5,7 @@
 //! times, so clocks need not agree.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bincode::{Decode, Encode};
 
@@ -129,8 +130,8 @@ pub enum ProbeOutcome {
 pub enum Update {
     /// A member joined or came back: all it says of itself.
     Joined {
-        /// What it says of itself.
-        record: MemberRecord,
+        /// What it says of itself; shared, because it is kept, queued and passed on.
+        record: Arc<MemberRecord>,
         /// Its incarnation.
         incarnation: Incarnation,
     },

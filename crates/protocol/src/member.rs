@@ -71,6 +71,14 @@ impl MemberRecord {
     }
 }
 
+impl MemberState {
+    /// Whether it is one of a member that is not there any more: Down or Left.
+    #[must_use]
+    pub const fn is_gone(self) -> bool {
+        matches!(self, Self::Down | Self::Left)
+    }
+}
+
 impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

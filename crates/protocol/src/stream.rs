@@ -1,5 +1,7 @@
 //! Stream messages: joining, and bringing two member tables together.
 
+use std::sync::Arc;
+
 use bincode::{Decode, Encode};
 
 use crate::bounded::Bounded;
@@ -24,7 +26,7 @@ pub enum StreamMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SyncRequest {
     /// What the asking member says of itself.
-    pub record: MemberRecord,
+    pub record: Arc<MemberRecord>,
     /// Its incarnation.
     pub incarnation: Incarnation,
     /// Digest of its table: the XOR over its members of a hash of key, generation,
@@ -45,7 +47,7 @@ pub struct SyncPart {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SyncMember {
     /// What it said of itself.
-    pub record: MemberRecord,
+    pub record: Arc<MemberRecord>,
     /// Its incarnation.
     pub incarnation: Incarnation,
     /// What it is held to be.
@@ -64,9 +66,8 @@ pub fn digest_of(
 ) -> u64 {
     use std::hash::Hasher;
     // Suspicion is local and short-lived; tables that differ in it alone need no sync.
-    let gone = matches!(state, MemberState::Down | MemberState::Left);
     let mut hasher = siphasher::sip::SipHasher24::new_with_keys(key.0, generation.0);
     hasher.write_u16(incarnation.0);
-    hasher.write_u8(u8::from(gone));
+    hasher.write_u8(u8::from(state.is_gone()));
     hasher.finish()
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_mesh::{Event as MeshEvent, Input as MeshInput, Mesh, Output as MeshOutput};
@@ -182,7 +183,7 @@ pub enum Event {
         by: MemberKey,
     },
     /// Every member, as [`Member::census`] tells: for an owner to which events were lost.
-    Members(Vec<(MemberRecord, MemberKey, MemberState)>),
+    Members(Vec<(Arc<MemberRecord>, MemberKey, MemberState)>),
 }
 
 /// What was counted beside [`swimlet_mesh::Stats`] and [`verifier::Stats`].
@@ -280,10 +281,7 @@ impl Member {
     /// Every other member, for an owner to which events were lost.
     #[must_use]
     pub fn census(&self) -> Event {
-        let entry = |member: &swimlet_mesh::Member| {
-            let key = member.record.key(&self.cluster);
-            (member.record.clone(), key, member.state)
-        };
+        let entry = |member: swimlet_mesh::Member| (member.record, member.key, member.state);
         Event::Members(self.mesh.members().map(entry).collect())
     }
 

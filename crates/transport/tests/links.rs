@@ -106,7 +106,7 @@ async fn a_join_learns_the_seeds_name_and_its_table() {
 fn table(count: usize) -> Vec<SyncPart> {
     let members: Vec<SyncMember> = (0..count)
         .map(|n| SyncMember {
-            record: support::record(&agent(&format!("n{n}"))),
+            record: support::record(&agent(&format!("n{n}"))).into(),
             incarnation: Incarnation(0),
             state: MemberState::Alive,
             heard_s: 1,

@@ -12,7 +12,7 @@ use crate::constants::{
     AGGREGATORS_MAX, CLAIM_BATCH, DIAL_YIELD, HELLOS, HINT_TRIES, HOME_SHUNNED,
     NEVER_REACHED_AFTER, RANDOM_INTERVAL, REPAIR_DELAY, UNWANTED_KEPT,
 };
-use crate::rings::mix;
+use crate::names::mix;
 use crate::timers::Timer;
 use crate::watch::Watch;
 
@@ -140,7 +140,7 @@ impl Mesh {
         }
         if std::mem::take(&mut self.rings_changed) {
             self.observers = self.observers_of(self.key);
-            let subjects: BTreeSet<_> = self.rings.subjects_of(self.key).into_iter().collect();
+            let subjects: BTreeSet<_> = self.table.subjects_of(self.key).into_iter().collect();
             self.watch_these(now, &subjects);
         }
         let kept = self.kept_aggregators(now);
@@ -153,7 +153,7 @@ impl Mesh {
     /// Whether we are its observer, dead or alive.
     pub(super) fn is_subject(&self, key: MemberKey) -> bool {
         self.watches.get(&key).is_some_and(|watch| watch.observed)
-            || self.rings.observers_of(key).contains(&self.key)
+            || self.table.observers_of(key).contains(&self.key)
     }
 
     /// The aggregator our claims go to fails.
@@ -223,18 +223,14 @@ impl Mesh {
         let pause = self.jittered(RANDOM_INTERVAL);
         self.timers.set(Timer::Random, now + pause);
         let free = |key: MemberKey| !self.links.is_up(key) && !self.links.is_dialing(key);
+        let down = |&key: &MemberKey| self.table.state(key) == Some(MemberState::Down);
         let down = self
             .table
-            .members()
-            .filter(|member| member.state == MemberState::Down && free(member.key))
-            .map(|member| member.key)
+            .gone()
+            .map(|(key, _)| key)
+            .filter(|key| down(key) && free(*key))
             .choose(&mut self.rng);
-        let far = self
-            .table
-            .members()
-            .filter(|member| !member.is_gone() && free(member.key))
-            .map(|member| member.key)
-            .choose(&mut self.rng);
+        let far = self.table.sample(&mut self.rng, free);
         for peer in [down, far].into_iter().flatten() {
             if self.links.take_token(now) {
                 self.dial(now, peer);
@@ -328,10 +324,7 @@ impl Mesh {
     /// Members that are gone, and said to be back elsewhere: as if we watched them.
     fn hinted(&self, now: Moment) -> Vec<(MemberKey, bool, Moment)> {
         let hinted = |key: &MemberKey| {
-            let hint = self
-                .table
-                .member(*key)
-                .and_then(|member| member.hint.as_ref());
+            let hint = self.table.member(*key).and_then(|member| member.hint);
             hint.is_some() && !self.links.is_up(*key) && !self.links.is_dialing(*key)
         };
         let gone = self.table.gone().map(|(key, _)| key).filter(hinted);

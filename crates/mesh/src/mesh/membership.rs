@@ -8,6 +8,7 @@
 //! | we ourselves | that a member we watch does not answer: one accuser |
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use swimlet_protocol::frame::{Leave, ProbeOutcome, Update};
 use swimlet_protocol::{
@@ -35,7 +36,7 @@ impl Mesh {
         now: Moment,
         from: MemberKey,
         key: MemberKey,
-        record: MemberRecord,
+        record: Arc<MemberRecord>,
         at: Incarnation,
     ) {
         if key == self.key {
@@ -53,7 +54,7 @@ impl Mesh {
         }
         let known = member.generation();
         match self.source(from, key) {
-            Source::Itself => self.hear_itself(now, record, at),
+            Source::Itself => self.hear_itself(now, key, record, at),
             _ if record.generation == known => self.hear_incarnation(now, from, key, at),
             Source::Aggregator if member.overruled == Some(record.generation) => {
                 self.stats.dropped_stale += 1;
@@ -114,16 +115,19 @@ impl Mesh {
         generation: Generation,
         at: Incarnation,
     ) -> bool {
-        let Some(member) = self.table.member(key) else {
+        let Some(record) = self.table.record(key) else {
             self.stats.dropped_stranger += 1;
             return false;
         };
-        let mut record = member.record.clone();
+        if record.generation == generation {
+            self.confirm(now, key, at);
+            return true;
+        }
+        let mut record = MemberRecord::clone(record);
         record.generation = generation;
-        self.hear_itself(now, record, at);
-        self.table
-            .member(key)
-            .is_some_and(|member| member.generation() == generation)
+        self.hear_itself(now, key, Arc::new(record), at);
+        let record = self.table.record(key);
+        record.is_some_and(|record| record.generation == generation)
     }
 
     /// Says goodbye to a member that leaves.
@@ -179,29 +183,36 @@ impl Mesh {
         now: Moment,
         from: MemberKey,
         key: MemberKey,
-        record: MemberRecord,
+        record: Arc<MemberRecord>,
         at: Incarnation,
     ) {
-        let mut member = Member::new(key, record.clone(), at, now);
+        let mut member = Member::new(key, record, at, now);
         if from == key {
             member.confirmed_by = self.links.link(key).map_or(0, |link| link.number);
         }
-        if !self.table.insert(member.clone()) {
-            let room = self.table.longest_gone().inspect(|&gone| self.forget(gone));
-            if room.is_none() || !self.table.insert(member) {
-                self.stats.dropped_full += 1;
-                return;
-            }
+        if self.table.is_full()
+            && let Some(gone) = self.table.longest_gone()
+        {
+            self.forget(gone);
+        }
+        if !self.table.insert(member) {
+            self.stats.dropped_full += 1;
+            return;
         }
         if !self.ledger.alive(key, 0, at) {
             self.stats.dropped_stale += 1;
         }
-        self.appeared(now, key, &[], record, at);
+        self.appeared(now, key, &[]);
     }
 
     /// The member itself speaks.
-    fn hear_itself(&mut self, now: Moment, record: MemberRecord, at: Incarnation) {
-        let key = record.key(&self.cluster);
+    fn hear_itself(
+        &mut self,
+        now: Moment,
+        key: MemberKey,
+        record: Arc<MemberRecord>,
+        at: Incarnation,
+    ) {
         let number = self.links.link(key).map_or(0, |link| link.number);
         let Some(member) = self.table.member(key) else {
             return;
@@ -218,14 +229,24 @@ impl Mesh {
             self.stats.dropped_generation += 1;
             return;
         }
-        let (held, state) = (member.incarnation, member.state);
-        let address_changed = member.record.addresses != record.addresses;
-        self.table.update(key, |member| {
-            member.confirmed_by = number.max(member.confirmed_by);
-            member.hint = None;
-        });
-        if address_changed {
+        if member.record.addresses != record.addresses {
             self.move_addresses(now, key, &record);
+        }
+        self.confirm(now, key, at);
+    }
+
+    /// The member itself names the generation we know, and its incarnation.
+    fn confirm(&mut self, now: Moment, key: MemberKey, at: Incarnation) {
+        let number = self.links.link(key).map_or(0, |link| link.number);
+        let Some(member) = self.table.member(key) else {
+            return;
+        };
+        let (held, state) = (member.incarnation, member.state);
+        if number > member.confirmed_by || member.hint.is_some() {
+            self.table.update(key, |member| {
+                member.confirmed_by = number.max(member.confirmed_by);
+                member.hint = None;
+            });
         }
         if at < held {
             // Somebody raised it. What spread cannot be taken back, only outbid.
@@ -272,7 +293,7 @@ impl Mesh {
         &mut self,
         now: Moment,
         key: MemberKey,
-        record: MemberRecord,
+        record: Arc<MemberRecord>,
         at: Incarnation,
     ) {
         let Some(member) = self.table.member(key) else {
@@ -292,7 +313,7 @@ impl Mesh {
     }
 
     /// Remembers where a later start of the member is said to be, and tries it there.
-    fn hear_hint(&mut self, now: Moment, key: MemberKey, record: MemberRecord) {
+    fn hear_hint(&mut self, now: Moment, key: MemberKey, record: Arc<MemberRecord>) {
         let news = self.table.update(key, |member| {
             let news =
                 member.hint.as_ref() != Some(&record) && record.generation > member.generation();
@@ -336,12 +357,20 @@ impl Mesh {
     }
 
     /// The member is there in another start: nothing said about the old one counts.
-    fn replace(&mut self, now: Moment, key: MemberKey, mut record: MemberRecord, at: Incarnation) {
+    fn replace(
+        &mut self,
+        now: Moment,
+        key: MemberKey,
+        mut record: Arc<MemberRecord>,
+        at: Incarnation,
+    ) {
         self.suspicions.remove(&key);
         self.timers.cancel(Timer::Suspicion(key));
         let changed = self.table.update(key, |member| {
-            // The name is shared with the old record.
-            record.name = member.record.name.clone();
+            // The name is shared with the old record, unless the new one is shared already.
+            if let Some(record) = Arc::get_mut(&mut record) {
+                record.name = member.record.name.clone();
+            }
             let old = std::mem::replace(&mut member.record, record.clone());
             let was = member.state;
             member.incarnation = at;
@@ -356,14 +385,13 @@ impl Mesh {
             if backwards {
                 member.overruled = Some(old.generation);
             }
-            (old.addresses, was, member.epoch, backwards)
+            (old, was, member.epoch, backwards)
         });
-        let Some((old_addresses, was, epoch, backwards)) = changed else {
+        let Some((old, was, epoch, backwards)) = changed else {
             return;
         };
         if backwards && self.is_aggregator() {
             // Nobody else is believed a lower generation of a third party.
-            let record = record.clone();
             self.tell_urgently(
                 now,
                 key,
@@ -399,24 +427,25 @@ impl Mesh {
             self.reply_all(key, ProbeOutcome::NoStatement);
         }
         self.links.may_dial_now(key);
-        self.appeared(now, key, &old_addresses, record, at);
+        self.appeared(now, key, &old.addresses);
     }
 
     /// A member is new, or new in this start.
-    fn appeared(
-        &mut self,
-        now: Moment,
-        key: MemberKey,
-        old: &[SocketAddr],
-        record: MemberRecord,
-        incarnation: Incarnation,
-    ) {
+    fn appeared(&mut self, now: Moment, key: MemberKey, old: &[SocketAddr]) {
+        let Some(Member {
+            record,
+            incarnation,
+            ..
+        }) = self.table.member(key)
+        else {
+            return;
+        };
         self.note_addresses(key, old, &record.addresses);
         self.event(Event::Joined {
             key,
             record: record.clone(),
         });
-        if self.rings.insert(key) {
+        if self.table.place(key) {
             self.rings_changed = true;
         }
         self.timers.set_by(Timer::Repair, now + REPAIR_DELAY);
@@ -433,7 +462,8 @@ impl Mesh {
     fn move_addresses(&mut self, now: Moment, key: MemberKey, record: &MemberRecord) {
         let addresses = record.addresses.clone();
         let moved = self.table.update(key, |member| {
-            let old = std::mem::replace(&mut member.record.addresses, addresses);
+            let record = Arc::make_mut(&mut member.record);
+            let old = std::mem::replace(&mut record.addresses, addresses);
             (old, member.record.clone(), member.incarnation)
         });
         if let Some((old, record, incarnation)) = moved {

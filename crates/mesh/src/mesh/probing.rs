@@ -32,10 +32,7 @@ impl Mesh {
             return;
         };
         let (contact, wanted) = (watch.contact, !watch.replies.is_empty());
-        let gone = self
-            .table
-            .member(subject)
-            .is_none_or(|member| member.is_gone());
+        let gone = self.table.state(subject).is_none_or(MemberState::is_gone);
         if gone && !wanted {
             return;
         }
@@ -197,8 +194,7 @@ impl Mesh {
         self.timers.cancel(Timer::Timeout(subject));
         self.timers.cancel(Timer::Asked(subject));
         self.timers.cancel(Timer::Accuse(subject));
-        self.table
-            .update(subject, |member| member.last_contact = Some(now));
+        self.table.note_contact(subject, now);
         let Some(watch) = self.watches.get_mut(&subject) else {
             return;
         };
@@ -212,11 +208,7 @@ impl Mesh {
             self.reply(subject, reply, ProbeOutcome::Reached);
         }
         self.acquit(now, subject);
-        if self
-            .table
-            .member(subject)
-            .is_some_and(|member| member.state == MemberState::Down)
-        {
+        if self.table.state(subject) == Some(MemberState::Down) {
             self.tell_held(subject, MemberState::Down);
         }
         if claimed {

@@ -63,8 +63,7 @@ impl Mesh {
     pub(super) fn acquit(&mut self, now: Moment, subject: MemberKey) {
         self.suspicions.remove(&subject);
         self.timers.cancel(Timer::Suspicion(subject));
-        let state = self.table.member(subject).map(|member| member.state);
-        if state == Some(MemberState::Suspect) {
+        if self.table.state(subject) == Some(MemberState::Suspect) {
             self.set_state(now, subject, MemberState::Alive, Some(subject));
         }
     }
@@ -185,7 +184,7 @@ impl Mesh {
         let gone: Vec<_> = self.table.gone().collect();
         for (key, since) in gone {
             let age = now.since(since);
-            if age >= PLACE_KEPT && self.rings.remove(key) {
+            if age >= PLACE_KEPT && self.table.displace(key) {
                 self.rings_changed = true;
             }
             if age >= FORGET_AFTER {
@@ -236,7 +235,7 @@ impl Mesh {
             MemberState::Alive => {
                 if revived {
                     self.ledger.alive(key, epoch, incarnation);
-                    self.rings.insert(key);
+                    self.table.place(key);
                     // Its place may have been kept, but its watches were not.
                     self.rings_changed = true;
                     self.links.may_dial_now(key);
@@ -261,7 +260,7 @@ impl Mesh {
         if let Some(member) = self.table.remove(key) {
             self.ledger.forget(key, member.epoch);
         }
-        self.rings_changed |= self.rings.remove(key);
+        self.rings_changed |= self.table.displace(key);
         self.suspicions.remove(&key);
         self.watches.remove(&key);
         self.links.forget_failures(key);

@@ -670,7 +670,7 @@ fn a_bad_frame_changes_nothing_and_is_counted() {
     let mut future = net.nodes[2].record.clone();
     future.generation = Generation(u64::MAX);
     let future = Update::Joined {
-        record: future,
+        record: future.into(),
         incarnation: Incarnation(0),
     };
     let unknown = Update::Changed {
@@ -766,7 +766,7 @@ fn a_failing_rack_silences_nobody() {
             .filter(|(_, c)| c.subject == key)
             .map(|(_, c)| c.accuser)
             .collect();
-        let observers = net.nodes[0].mesh.rings.observers_of(key);
+        let observers = net.nodes[0].mesh.table.observers_of(key);
         let observed = observers.iter().any(|observer| !keys.contains(observer));
         assert_eq!(!accusers.is_empty(), observed, "{i}");
     }

@@ -2,12 +2,43 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use swimlet_protocol::MemberKey;
 
-use super::{Rings, mix};
 use crate::constants::OBSERVERS;
+use crate::names::{Commons, Directory, mix};
+
+/// Rings over names, of which those about whom nobody asks have no place.
+struct Rings {
+    rings: super::Rings,
+    directory: Directory,
+}
+
+impl Rings {
+    fn observers_of(&self, key: MemberKey) -> Vec<MemberKey> {
+        self.rings.observers_of(self.directory.names(), key)
+    }
+
+    fn subjects_of(&self, key: MemberKey) -> Vec<MemberKey> {
+        self.rings.subjects_of(self.directory.names(), key)
+    }
+
+    fn insert(&mut self, key: MemberKey) -> bool {
+        self.rings.insert(self.directory.enter(key))
+    }
+
+    fn remove(&mut self, key: MemberKey) -> bool {
+        self.rings.remove(self.directory.enter(key))
+    }
+}
 
 fn rings(n: u64) -> (Rings, Vec<MemberKey>) {
+    rings_among(n, None)
+}
+
+fn rings_among(n: u64, commons: Option<Commons>) -> (Rings, Vec<MemberKey>) {
     let keys: Vec<_> = (0..n).map(|i| MemberKey(mix(i + 1))).collect();
-    let mut rings = Rings::new();
+    let mut rings = Rings {
+        rings: super::Rings::default(),
+        directory: Directory::new(commons, 7),
+    };
     for &key in &keys {
         assert!(rings.insert(key));
         assert!(!rings.insert(key));
@@ -78,4 +109,19 @@ fn one_death_moves_few_observers() {
         (watched..=2 * watched).contains(&moved),
         "{moved} moved, {watched} watched"
     );
+}
+
+/// Whom others know, and in which order all were told apart, changes nothing.
+#[test]
+fn rings_over_shared_names_are_those_over_names_of_ones_own() {
+    for n in [5, 11, 12, 40, 300] {
+        let (own, keys) = rings(n);
+        let strangers = (0..700).map(|i| MemberKey(mix(1_000_000 + i)));
+        let commons = Commons::of(strangers.chain(keys.iter().rev().copied().take(20)));
+        let (shared, _) = rings_among(n, Some(commons));
+        for &key in keys.iter().chain(&[MemberKey(5)]) {
+            assert_eq!(own.observers_of(key), shared.observers_of(key), "n = {n}");
+            assert_eq!(own.subjects_of(key), shared.subjects_of(key), "n = {n}");
+        }
+    }
 }

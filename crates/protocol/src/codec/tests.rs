@@ -1,4 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -32,7 +33,7 @@ fn largest_record() -> MemberRecord {
 fn news() -> News {
     list(vec![
         Update::Joined {
-            record: largest_record(),
+            record: largest_record().into(),
             incarnation: Incarnation(7),
         },
         Update::Changed {
@@ -148,7 +149,7 @@ fn every_frame_round_trips() {
 #[test]
 fn stream_messages_round_trip() {
     let request = StreamMessage::SyncRequest(SyncRequest {
-        record: largest_record(),
+        record: largest_record().into(),
         incarnation: Incarnation(1),
         digest: 42,
     });
@@ -169,7 +170,7 @@ fn the_largest_batches_fit_their_message() {
     assert!(encode_frame(&verify).is_ok());
 
     let member = SyncMember {
-        record: largest_record(),
+        record: largest_record().into(),
         incarnation: Incarnation(u16::MAX),
         state: MemberState::Left,
         heard_s: u32::MAX,
@@ -184,7 +185,7 @@ fn the_largest_batches_fit_their_message() {
 #[test]
 fn a_frame_that_does_not_fit_is_an_error_not_a_cut() {
     let joined = Update::Joined {
-        record: largest_record(),
+        record: largest_record().into(),
         incarnation: Incarnation(0),
     };
     let frame = Frame::Gossip(list(vec![joined; 8]));
@@ -199,7 +200,7 @@ fn a_frame_that_does_not_fit_is_an_error_not_a_cut() {
 #[test]
 fn encoded_len_is_what_an_item_adds_to_a_frame() {
     let update = Update::Joined {
-        record: largest_record(),
+        record: largest_record().into(),
         incarnation: Incarnation(7),
     };
     let empty = encode_frame(&Frame::Gossip(News::new())).unwrap().len();
@@ -241,10 +242,10 @@ fn each_kind_of_bad_packet_has_its_own_error() {
 #[test]
 fn an_invalid_name_inside_a_frame_is_refused() {
     let frame = Frame::Gossip(list(vec![Update::Joined {
-        record: MemberRecord {
+        record: Arc::new(MemberRecord {
             name: "node-1".parse().unwrap(),
             ..largest_record()
-        },
+        }),
         incarnation: Incarnation(0),
     }]));
     let mut bytes = encode_frame(&frame).unwrap();

@@ -67,7 +67,7 @@ fn seen(node: NodeSeen) -> Input {
 fn joined(role: Role, index: u8) -> Input {
     Input::Member(Event::Mesh(MeshEvent::Joined {
         key: key(role, index),
-        record: record(role, index),
+        record: record(role, index).into(),
     }))
 }
 
@@ -333,7 +333,7 @@ fn a_census_makes_up_for_lost_events() {
     let mut aggregator = aggregator();
     let entry = |index, state| {
         let record = record(Role::Aggregator, index);
-        (record, key(Role::Aggregator, index), state)
+        (record.into(), key(Role::Aggregator, index), state)
     };
     let census = vec![
         entry(2, MemberState::Alive),

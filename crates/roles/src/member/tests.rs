@@ -55,7 +55,7 @@ fn introduce(member: &mut Member, now: Moment, peer: &MemberRecord) {
         from: identity(peer),
         token: 1,
         request: SyncRequest {
-            record: peer.clone(),
+            record: peer.clone().into(),
             incarnation: Incarnation(0),
             digest: 0,
         },

@@ -279,7 +279,7 @@ impl Driver {
 
     fn view(&self) -> Vec<MemberView> {
         let now = self.clock.now();
-        let view = |member: &swimlet_mesh::Member| MemberView {
+        let view = |member: swimlet_mesh::Member| MemberView {
             name: member.record.name.to_string(),
             role: member.record.role.as_str(),
             state: member.state.to_string(),

@@ -186,7 +186,7 @@ pub(crate) fn frame(number: u64) -> Frame {
 
 pub(crate) fn request(of: &Identity) -> SyncRequest {
     SyncRequest {
-        record: record(of),
+        record: record(of).into(),
         incarnation: Incarnation(1),
         digest: 0,
     }

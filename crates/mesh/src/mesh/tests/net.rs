@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -481,7 +482,7 @@ impl Net {
             );
             let to = self.key(other);
             let request = swimlet_protocol::stream::SyncRequest {
-                record,
+                record: Arc::new(record),
                 incarnation,
                 digest: 0,
             };
