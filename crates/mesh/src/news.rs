@@ -5,21 +5,24 @@
 //! word about a state is urgent: it goes to all of its links, because nobody believes
 //! it second-hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use swimlet_protocol::MemberKey;
 use swimlet_protocol::codec::encoded_len;
 use swimlet_protocol::frame::{NEWS_MAX, News, Update};
 
 use crate::constants::{GOSSIP_FANOUT, GOSSIP_LAMBDA, NEWS_QUEUE_MAX};
+use crate::names::KeyHash;
 
-/// The queue.
+/// The queue. Holds at most [`NEWS_QUEUE_MAX`] pieces.
 #[derive(Debug, Default)]
 pub(crate) struct NewsQueue {
-    items: BTreeMap<MemberKey, Item>,
-    /// How often each was sent, in which order they came.
-    order: BTreeSet<(u32, u64, MemberKey)>,
-    arrivals: u64,
+    items: HashMap<MemberKey, Item, KeyHash>,
+    /// By how often pieces were sent: those that wait, in the order in which they got there.
+    waiting: Vec<VecDeque<Ticket>>,
+    /// Tickets in `waiting`, those that are void included.
+    tickets: usize,
+    numbers: u64,
     dropped: u64,
     urgent: BTreeMap<MemberKey, (Update, u8)>,
 }
@@ -29,12 +32,22 @@ struct Item {
     update: Update,
     bytes: usize,
     sent: u32,
-    arrival: u64,
+    ticket: u64,
+}
+
+/// A piece's place among those that were sent as often; void if the piece has another by now.
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    about: MemberKey,
+    number: u64,
 }
 
 /// How often an aggregator's word goes out: datagrams get lost, and anti-entropy
 /// brings what was lost twice.
 const URGENT_TIMES: u8 = 2;
+
+/// Tickets, most of them void, from which on the void ones are thrown away.
+const TICKETS_MAX: usize = 8 * NEWS_QUEUE_MAX;
 
 impl NewsQueue {
     pub(crate) fn len(&self) -> usize {
@@ -48,22 +61,18 @@ impl NewsQueue {
 
     /// Queues news about a member, in place of what was waiting about it.
     pub(crate) fn push(&mut self, about: MemberKey, update: Update) {
-        self.remove(about);
-        if self.items.len() >= NEWS_QUEUE_MAX
-            && let Some(&(_, _, most_sent)) = self.order.last()
-        {
-            self.remove(most_sent);
-            self.dropped += 1;
+        self.items.remove(&about);
+        if self.items.len() >= NEWS_QUEUE_MAX {
+            self.drop_most_sent();
         }
-        self.arrivals += 1;
         let item = Item {
             bytes: encoded_len(&update),
             update,
             sent: 0,
-            arrival: self.arrivals,
+            ticket: 0,
         };
-        self.order.insert((0, item.arrival, about));
         self.items.insert(about, item);
+        self.queue_up(about);
     }
 
     /// Somebody sent us what waits here: that transmission is one less for us. Without
@@ -71,12 +80,13 @@ impl NewsQueue {
     /// has (the feedback of Demers et al., PODC 1987, §1.4). Some neighbours hear it from
     /// us all the same, however often one repeats it.
     pub(crate) fn heard(&mut self, about: MemberKey, update: &Update, members: usize) {
-        let same = self
-            .items
-            .get(&about)
-            .is_some_and(|item| item.sent >= FEEDBACK_AFTER && item.update == *update);
-        if same {
-            self.count(about, transmissions(members));
+        let item = self.items.get_mut(&about);
+        if let Some(item) = item
+            && item.sent >= FEEDBACK_AFTER
+            && item.update == *update
+        {
+            item.sent += 1;
+            self.go_on(about, transmissions(members));
         }
     }
 
@@ -109,61 +119,127 @@ impl NewsQueue {
             // A list with room for one takes it.
             let _ = news.push(update);
         }
-        let limit = transmissions(members);
-        let mut chosen = Vec::new();
-        for &(_, _, about) in &self.order {
-            let Some(item) = self.items.get(&about) else {
-                continue;
-            };
-            if chosen.len() + news.len() >= NEWS_MAX {
-                break;
-            }
-            if item.bytes <= left {
-                left -= item.bytes;
-                chosen.push(about);
-            } else if left < UPDATE_BYTES_MIN {
-                break;
-            }
+        if self.items.is_empty() {
+            return news;
         }
-        for about in chosen {
-            if let Some(update) = self.sent(about, limit) {
-                let _ = news.push(update);
+        let room = NEWS_MAX - news.len();
+        let limit = transmissions(members);
+        for about in self.choose(left, room) {
+            if let Some(item) = self.items.get_mut(&about) {
+                item.sent += 1;
+                let _ = news.push(item.update.clone());
+                self.go_on(about, limit);
             }
         }
         news
     }
 
-    /// Counts one transmission of a queued piece and gives a copy of it.
-    fn sent(&mut self, about: MemberKey, limit: u32) -> Option<Update> {
-        let update = self.items.get(&about)?.update.clone();
-        self.count(about, limit);
-        Some(update)
+    /// Takes out what waits about a member.
+    pub(crate) fn remove(&mut self, about: MemberKey) {
+        self.items.remove(&about);
+        self.tidy();
     }
 
-    /// Counts one transmission of a queued piece, the last of which takes it out.
-    fn count(&mut self, about: MemberKey, limit: u32) {
-        let Some(item) = self.items.get_mut(&about) else {
-            return;
-        };
-        self.order.remove(&(item.sent, item.arrival, about));
-        item.sent += 1;
-        if item.sent < limit {
-            self.order.insert((item.sent, item.arrival, about));
+    /// Takes the tickets of the pieces that are to go into `left` bytes: the least often sent
+    /// that fit, `room` of them at most.
+    fn choose(&mut self, mut left: usize, room: usize) -> Vec<MemberKey> {
+        let mut chosen = Vec::new();
+        let mut passed_over = Vec::new();
+        for queue in &mut self.waiting {
+            let before = passed_over.len();
+            while chosen.len() < room
+                && left >= UPDATE_BYTES_MIN
+                && passed_over.len() < PASSED_OVER_MAX
+                && let Some(ticket) = queue.pop_front()
+            {
+                self.tickets -= 1;
+                let item = self.items.get(&ticket.about);
+                let Some(item) = item.filter(|item| item.ticket == ticket.number) else {
+                    continue;
+                };
+                if item.bytes <= left {
+                    left -= item.bytes;
+                    chosen.push(ticket.about);
+                } else {
+                    passed_over.push(ticket);
+                }
+            }
+            for &ticket in passed_over[before..].iter().rev() {
+                queue.push_front(ticket);
+                self.tickets += 1;
+            }
+        }
+        chosen
+    }
+
+    /// A piece was sent once more, by us or by somebody else: the last time takes it out.
+    fn go_on(&mut self, about: MemberKey, limit: u32) {
+        if self.items.get(&about).is_some_and(|item| item.sent < limit) {
+            self.queue_up(about);
         } else {
-            self.items.remove(&about);
+            self.remove(about);
         }
     }
 
-    /// Takes out what waits about a member.
-    pub(crate) fn remove(&mut self, about: MemberKey) {
-        if let Some(item) = self.items.remove(&about) {
-            self.order.remove(&(item.sent, item.arrival, about));
+    /// Gives a piece a ticket behind those that were sent as often.
+    fn queue_up(&mut self, about: MemberKey) {
+        let Some(item) = self.items.get_mut(&about) else {
+            return;
+        };
+        self.numbers += 1;
+        item.ticket = self.numbers;
+        let level = item.sent as usize;
+        if level >= self.waiting.len() {
+            self.waiting.resize_with(level + 1, VecDeque::new);
+        }
+        let ticket = Ticket {
+            about,
+            number: self.numbers,
+        };
+        self.waiting[level].push_back(ticket);
+        self.tickets += 1;
+        self.tidy();
+    }
+
+    /// Makes room by the piece that was sent most often, and last came that far.
+    fn drop_most_sent(&mut self) {
+        for queue in self.waiting.iter_mut().rev() {
+            while let Some(ticket) = queue.pop_back() {
+                self.tickets -= 1;
+                let item = self.items.get(&ticket.about);
+                if item.is_some_and(|item| item.ticket == ticket.number) {
+                    self.items.remove(&ticket.about);
+                    self.dropped += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Throws void tickets away before they pile up, and all memory with the last piece.
+    fn tidy(&mut self) {
+        if self.items.is_empty() {
+            self.items = HashMap::default();
+            self.waiting = Vec::new();
+            self.tickets = 0;
+        } else if self.tickets >= TICKETS_MAX {
+            for queue in &mut self.waiting {
+                queue.retain(|ticket| {
+                    let item = self.items.get(&ticket.about);
+                    item.is_some_and(|item| item.ticket == ticket.number)
+                });
+            }
+            self.tickets = self.items.len();
         }
     }
 }
 
 /// Own transmissions before those of others count: one round of gossip.
 const FEEDBACK_AFTER: u32 = GOSSIP_FANOUT as u32;
+
+/// Pieces that do not fit any more and are passed over for a shorter one behind them. While
+/// thousands join nearly all pieces are as long, and each frame would look at all of them.
+const PASSED_OVER_MAX: usize = 4;
 
 /// The shortest update is a change of state: two keys and four small numbers.
 const UPDATE_BYTES_MIN: usize = 20;
@@ -262,6 +338,44 @@ mod tests {
         for news in packed {
             encode_frame(&Frame::Gossip(news)).unwrap();
         }
+    }
+
+    #[test]
+    fn the_least_often_sent_goes_first_and_what_does_not_fit_waits_its_turn() {
+        let mut queue = NewsQueue::default();
+        let len = encoded_len(&update(1, 0));
+        for i in 1..=3 {
+            queue.push(MemberKey(i), update(i, 0));
+        }
+        let about = |news: News| -> Vec<u64> {
+            let subject = |update: &Update| match update {
+                Update::Changed { subject, .. } => subject.0,
+                Update::Joined { .. } => 0,
+            };
+            news.iter().map(subject).collect()
+        };
+        assert_eq!(about(queue.take(2 * len, 100, None)), [1, 2]);
+        assert_eq!(about(queue.take(2 * len, 100, None)), [3, 1]);
+        queue.push(MemberKey(2), update(2, 1));
+        assert_eq!(about(queue.take(len, 100, None)), [2], "it is news again");
+        assert_eq!(about(queue.take(len - 1, 100, None)), [0; 0]);
+        assert_eq!(about(queue.take(3 * len, 100, None)), [3, 2, 1]);
+    }
+
+    /// Nobody to send to, and the same news again and again: tickets do not pile up.
+    #[test]
+    fn void_tickets_are_thrown_away() {
+        let mut queue = NewsQueue::default();
+        for round in 0..100_000_u64 {
+            queue.push(MemberKey(round % 7), update(round % 7, 0));
+            assert!(queue.tickets < TICKETS_MAX);
+        }
+        assert_eq!(queue.len(), 7);
+        assert_eq!(queue.take(NEWS_BYTES, 100, None).len(), 7);
+        for i in 0..7 {
+            queue.remove(MemberKey(i));
+        }
+        assert_eq!((queue.len(), queue.tickets, queue.waiting.len()), (0, 0, 0));
     }
 
     #[test]
