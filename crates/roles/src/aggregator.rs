@@ -11,7 +11,7 @@ use swimlet_protocol::frame::{Verify, View};
 use swimlet_protocol::{Bounded, Frame, MemberKey, MemberRecord, Moment, NodeName};
 use swimlet_verdict::{
     Ask, Decision, Input as News, Judge, NodeRef, NodeSeen, Notice, Output as Wish, SeenShare,
-    StepDownReason, Verdict, WriteOutcome,
+    StepDownReason, Switches, Verdict, WriteOutcome,
 };
 
 use crate::baseline::KubeletPort;
@@ -115,10 +115,17 @@ impl Aggregator {
     /// An aggregator that knows of itself alone.
     #[must_use]
     pub fn new(now: Moment, config: Config) -> Self {
+        Self::with_switches(now, config, Switches::default())
+    }
+
+    /// For tests that show what a part of the judge guards.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_switches(now: Moment, config: Config, switches: Switches) -> Self {
         let mut aggregator = Self {
             me: config.judge.me,
             host: config.host,
-            judge: Judge::new(now, config.judge),
+            judge: Judge::with_switches(now, config.judge, switches),
             nodes: BTreeMap::new(),
             aggregators: BTreeMap::new(),
             unreachable: BTreeMap::new(),

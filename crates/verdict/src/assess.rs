@@ -13,6 +13,7 @@ use crate::constants::{
 use crate::evidence::{Evidence, Weakness, Witness};
 use crate::state::Node;
 use crate::suspicion::{Findings, Round, Suspicion};
+use crate::switches::Switches;
 use crate::table::{self, Agent, Heartbeats, Persistence, Port};
 use crate::verdict::{Rule, Verdict};
 use crate::world::{Census, Host, World};
@@ -34,6 +35,7 @@ pub(crate) struct Assessment {
 pub(crate) struct View<'a> {
     pub(crate) now: Moment,
     pub(crate) profile: Profile,
+    pub(crate) switches: Switches,
     pub(crate) world: &'a World,
     pub(crate) census: &'a Census,
     /// Two of our Unknowns were taken back lately.
@@ -241,6 +243,9 @@ impl View<'_> {
     /// The table's column for the port, from the two latest rounds that anyone
     /// answered; `None` if nobody did yet.
     fn port(&self, case: &Suspicion) -> Option<Port> {
+        if !self.switches.verification {
+            return Some(Port::Silent);
+        }
         let latest: Vec<&Round> = case
             .rounds()
             .rev()
@@ -273,7 +278,12 @@ impl View<'_> {
         }
         let mut since: Vec<Moment> = hosts.into_values().collect();
         since.sort_unstable();
-        since.get(BEGAN_CONFIRMED_BY - 1).copied()
+        let confirmed_by = if self.switches.distinct_accusers {
+            BEGAN_CONFIRMED_BY
+        } else {
+            1
+        };
+        since.get(confirmed_by - 1).copied()
     }
 
     /// The host of a member whose word against `node` counts.
@@ -286,12 +296,15 @@ impl View<'_> {
     /// How many rounds found it silent (or dead but for the kernel) at enough
     /// hosts, and who said so in the latest of them.
     fn full_rounds(&self, node: &Node, case: &Suspicion, dead_port: bool) -> (u32, Words) {
+        if !self.switches.verification {
+            return (ROUNDS_MIN, Words::new());
+        }
         let floor = node.silence_floor();
         // A refusal is a packet, so only a few need to see it; silence needs `need`.
         let need = if dead_port {
             WITNESSES_MIN
         } else {
-            self.census.need(&node.seen.node.name)
+            self.need(node)
         };
         let mut full = case.full_before();
         let mut latest = Words::new();
@@ -321,7 +334,16 @@ impl View<'_> {
     /// Whether a round found the node silent at enough hosts.
     pub(crate) fn is_full(&self, node: &Node, round: &Round) -> bool {
         round.asked >= node.silence_floor()
-            && self.words(node, round, false).len() >= self.census.need(&node.seen.node.name)
+            && self.words(node, round, false).len() >= self.need(node)
+    }
+
+    /// How many hosts must find a node silent.
+    fn need(&self, node: &Node) -> usize {
+        if self.switches.distinct_accusers {
+            self.census.need(&node.seen.node.name)
+        } else {
+            1
+        }
     }
 
     fn words(&self, node: &Node, round: &Round, dead_port: bool) -> Words {
@@ -339,7 +361,7 @@ impl View<'_> {
     }
 
     fn weakness(&self, witnesses: &Words, verdict: Verdict, one_of_many: bool) -> Option<Weakness> {
-        if verdict != Verdict::Unreachable {
+        if verdict != Verdict::Unreachable || !self.switches.verification {
             return None;
         }
         let agent_path = witnesses.values().any(|(_, found)| found.agent_silent);

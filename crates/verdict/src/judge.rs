@@ -25,6 +25,7 @@ use crate::input::{ApiHealth, Input, SeenShare, WatchHealth};
 use crate::output::{Brake, Brakes, Notice, Output};
 use crate::standing::{Standing, Stats};
 use crate::state::Node;
+use crate::switches::Switches;
 use crate::verdict::Verdict;
 use crate::world::{Aggregator, Census, World};
 
@@ -32,6 +33,7 @@ use crate::world::{Aggregator, Census, World};
 #[derive(Clone, Debug)]
 pub struct Judge {
     config: Config,
+    switches: Switches,
     started: Moment,
     now: Moment,
     world: World,
@@ -95,10 +97,18 @@ impl Judge {
     /// A judge that knows nothing yet.
     #[must_use]
     pub fn new(now: Moment, config: Config) -> Self {
+        Self::with_switches(now, config, Switches::default())
+    }
+
+    /// For tests that show what a part of the judge guards.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_switches(now: Moment, config: Config, switches: Switches) -> Self {
         let mut world = World::default();
         world.aggregators.insert(config.me, Aggregator::default());
         Self {
             config,
+            switches,
             started: now,
             now,
             world,
@@ -283,6 +293,7 @@ impl Judge {
         View {
             now: self.now,
             profile: self.config.profile,
+            switches: self.switches,
             world: &self.world,
             census: &self.census,
             taken_back_lately: self.taken_back_lately(),

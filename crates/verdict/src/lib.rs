@@ -40,6 +40,7 @@ pub mod output;
 pub mod standing;
 mod state;
 mod suspicion;
+mod switches;
 pub mod table;
 pub mod verdict;
 mod world;
@@ -54,6 +55,8 @@ pub use judge::Judge;
 pub use node::{Lifecycle, NodeRef, NodeSeen, NodeUid, ReadyCondition, ReadyStatus};
 pub use output::{Ask, Brake, Brakes, Decision, Notice, Output, StepDownReason};
 pub use standing::{Standing, Stats};
+#[doc(hidden)]
+pub use switches::Switches;
 pub use verdict::{Rule, Verdict};
 
 #[cfg(test)]

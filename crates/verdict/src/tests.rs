@@ -9,6 +9,7 @@ mod leader;
 mod mass;
 mod members;
 mod pause;
+mod switches;
 mod village;
 mod voiding;
 mod withdraw;

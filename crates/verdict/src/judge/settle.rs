@@ -164,6 +164,7 @@ impl Judge {
         let lifted = node.heartbeats.silent_long(self.now);
         let share = self.config.brake_share_max;
         let unknown = self.census.unknown + usize::from(!node.bears_ours());
+        let [minority, beyond_share, graded] = self.switches.brakes;
         let unconfirmed = || {
             let case = node.suspicion.as_ref();
             found.verdict == Verdict::Unreachable
@@ -179,11 +180,11 @@ impl Judge {
             Some(Rule::Paused)
         } else if self.covered_by_none && node.agent.left.is_some() {
             Some(Rule::BrakeCoveredByNone)
-        } else if !lifted && !self.census.seen.is_majority() {
+        } else if minority && !lifted && !self.census.seen.is_majority() {
             Some(Rule::BrakeMinority)
-        } else if !lifted && share.exceeded_by(unknown, self.census.monitored) {
+        } else if beyond_share && !lifted && share.exceeded_by(unknown, self.census.monitored) {
             Some(Rule::BrakeShare)
-        } else if unconfirmed() {
+        } else if graded && unconfirmed() {
             Some(Rule::BrakeGraded)
         } else {
             None

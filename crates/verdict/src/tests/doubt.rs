@@ -240,3 +240,84 @@ fn paths_that_never_worked_do_not_count() {
     assert!(village.writes.is_empty());
     assert_eq!(village.verdict("n3"), Verdict::Unverifiable);
 }
+
+/// A verifier whose own health is bad speaks against nobody.
+#[test]
+fn silence_at_sick_verifiers_does_not_count() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    village.aggregators.clear(); // None of them answers.
+    village.each(0..12, |host| host.health = 8);
+    village.kill("n3");
+    village.run(secs(60));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+    assert_eq!(village.verdict("n3"), Verdict::Unverifiable);
+    village.each(0..12, |host| host.health = 0);
+    village.run_until(secs(30), |village| village.writes.len() == 1);
+}
+
+/// Any answer that reaches the leader saves, be it through a sick verifier, one of the
+/// node's own zone, and against all others' word.
+#[test]
+fn one_answer_through_a_sick_neighbour_saves() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    let neighbour = village.host("n0");
+    (neighbour.health, neighbour.reaches_all) = (8, true);
+    let hidden = village.host("n3");
+    (hidden.side, hidden.mute) = (1, true);
+    village.run(secs(120));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+    village.host("n0").reaches_all = false;
+    village.run_until(secs(60), |village| !village.written("n3").is_empty());
+}
+
+/// Votes of the node's own zone alone never kill: while its heartbeats move, nothing that
+/// its neighbours say is enough.
+#[test]
+fn its_own_zone_alone_never_kills() {
+    let mut village = Village::of(12, &["a", "b", "c"], Profile::Fast);
+    village.each((0..12).filter(|index| index % 3 != 0), |host| {
+        host.frozen_verifier = true;
+    });
+    village.host("n3").side = 1;
+    village.run(secs(300));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
+}
+
+/// Verifiers are chosen over the zones: others first, and one of the node's own.
+#[test]
+fn verifiers_are_chosen_over_the_zones() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    village.kill("n0");
+    village.run_until(secs(10), |village| village.writes.len() == 1);
+    let subject = key(Role::Agent, "n0");
+    let answers = |zone: &str| -> u32 {
+        let inside = village.hosts.values().filter(|host| host.zone == zone);
+        inside
+            .filter_map(|host| village.answered.get(&(host.key, subject)))
+            .sum()
+    };
+    let (own, others) = (answers("a"), [answers("b"), answers("c")]);
+    assert!(own > 0, "one of its own zone is asked");
+    assert!(
+        others.iter().all(|zone| *zone >= own * 2),
+        "twice as many of each other zone: {own} {others:?}"
+    );
+}
+
+/// Many nodes at once share datagrams: rounds that are due within a slack go together, so
+/// that a verifier gets a few datagrams a second, and not one a node.
+#[test]
+fn verification_of_many_is_batched() {
+    let mut village = Village::of(60, &["a", "b", "c"], Profile::Default);
+    village.each((0..60).filter(|index| index % 3 == 0), |host| {
+        host.power = false;
+    });
+    village.run_until(secs(20), |village| village.writes.len() == 20);
+    let stats = village.judge.stats();
+    let subjects: u32 = village.answered.values().sum();
+    assert!(
+        u64::from(subjects) >= stats.answers * 2,
+        "{subjects} subjects in {} datagrams",
+        stats.answers
+    );
+}

@@ -10,8 +10,8 @@ use swimlet_protocol::{ClusterId, MemberKey, Moment, NodeName, Role, Zone};
 
 use crate::{
     AnswerSeen, Ask, Brakes, Config, Decision, Finding, Input, Judge, LeaseRead, MemberChange,
-    NodeRef, NodeSeen, Notice, Output, Profile, ReadyCondition, ReadyStatus, Rule, Verdict,
-    WatchHealth, WriteOutcome,
+    NodeRef, NodeSeen, Notice, Output, Profile, ReadyCondition, ReadyStatus, Rule, Switches,
+    Verdict, WatchHealth, WriteOutcome,
 };
 
 /// Steps of virtual time.
@@ -67,6 +67,10 @@ pub(super) struct HostSim {
     pub(super) liar: bool,
     /// What its agent says of its kubelet and of the API server, whatever is true.
     pub(super) says: Option<(Check, Check)>,
+    /// Its local health multiplier.
+    pub(super) health: u8,
+    /// It reaches every host that has power, whatever lies between.
+    pub(super) reaches_all: bool,
     /// Answers no request for verification.
     pub(super) frozen_verifier: bool,
     pub(super) lease: Option<u64>,
@@ -168,6 +172,21 @@ impl Village {
         village
     }
 
+    /// Like [`Self::of`] in `fast`, with parts of the judge switched off.
+    pub(super) fn with_switches(count: usize, zones: &[&'static str], switches: Switches) -> Self {
+        let mut village = Self::empty(Profile::Fast);
+        let config = Config {
+            profile: Profile::Fast,
+            ..Config::new(key(Role::Aggregator, "agg-0"))
+        };
+        village.judge = Judge::with_switches(village.now, config, switches);
+        for index in 0..count {
+            village.add(&format!("n{index}"), zones[index % zones.len()]);
+        }
+        village.settle();
+        village
+    }
+
     pub(super) fn empty(profile: Profile) -> Self {
         let now = Moment::ORIGIN + secs(100_000);
         let me = key(Role::Aggregator, "agg-0");
@@ -233,6 +252,8 @@ impl Village {
                 deaf: false,
                 liar: false,
                 says: None,
+                health: 0,
+                reaches_all: false,
                 frozen_verifier: false,
                 lease: Some(1),
                 lease_duration: secs(40),
@@ -600,7 +621,7 @@ impl Village {
             Input::Verified {
                 verifier: ask.verifier,
                 round,
-                health: 0,
+                health: verifier.health,
                 answers,
             },
         );
@@ -635,7 +656,8 @@ impl Village {
             .values()
             .find(|host| host.key == subject)
             .unwrap();
-        let reach = verifier.side == host.side && !verifier.liar && !verifier.deaf;
+        let same_side = verifier.side == host.side || verifier.reaches_all;
+        let reach = same_side && !verifier.liar && !verifier.deaf;
         let agent = if reach && host.answers_mesh() {
             AgentAnswer::Answers
         } else {
