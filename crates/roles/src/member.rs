@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use swimlet_mesh::{Event as MeshEvent, Input as MeshInput, Mesh, Output as MeshOutput};
+use swimlet_mesh::{Commons, Event as MeshEvent, Input as MeshInput, Mesh, Output as MeshOutput};
 use swimlet_protocol::frame::{PortAnswer, ProbeOutcome, Verified, Verify, View};
 use swimlet_protocol::stream::{SyncPart, SyncRequest};
 use swimlet_protocol::{
@@ -199,11 +199,27 @@ impl Member {
     /// A member that knows nobody yet.
     #[must_use]
     pub fn new(now: Moment, config: swimlet_mesh::Config) -> Self {
+        Self::around(now, config, Mesh::new)
+    }
+
+    /// One of many in this process, as [`Mesh::sharing`] makes them.
+    #[must_use]
+    pub fn sharing(now: Moment, config: swimlet_mesh::Config, commons: &Commons) -> Self {
+        Self::around(now, config, |now, config| {
+            Mesh::sharing(now, config, commons)
+        })
+    }
+
+    fn around(
+        now: Moment,
+        config: swimlet_mesh::Config,
+        mesh: impl FnOnce(Moment, swimlet_mesh::Config) -> Mesh,
+    ) -> Self {
         let cluster = config.cluster.clone();
         let verifier = Verifier::new(now, config.me.role);
         Self {
             cluster,
-            mesh: Mesh::new(now, config),
+            mesh: mesh(now, config),
             verifier,
             links: BTreeMap::new(),
             unsent: BTreeMap::new(),

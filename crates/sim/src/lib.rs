@@ -16,9 +16,23 @@
 //! | [`record`] | what a run tells: records, truth, counters |
 //! | [`units`] | lengths of time and shares, as files write them |
 
+mod api;
+mod edge;
 pub mod fault;
+mod form;
+mod host;
+mod inject;
+mod kubelet;
+mod liar;
+mod link;
+mod net;
+mod port;
+mod process;
+mod queue;
 pub mod record;
 pub mod topology;
+mod trace;
+mod truth;
 pub mod units;
 pub mod world;
 

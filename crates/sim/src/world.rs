@@ -1,15 +1,33 @@
 //! The engine.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use swimlet_protocol::{MemberState, Moment};
-use swimlet_verdict::{ReadyCondition, Standing};
+use swimlet_mesh::Commons;
+use swimlet_protocol::{ClusterId, Identity, MemberKey, MemberState, Moment, NodeName, Role};
+use swimlet_verdict::{NodeSeen, ReadyCondition, Standing};
 
-use crate::fault::Fault;
-use crate::record::{Counters, FaultId, MemberId, MemberView, NodeId, Record, Traffic, Truth};
+use crate::api::{Api, New};
+use crate::edge::{Request, Shown};
+use crate::fault::{Fault, KubeletState};
+use crate::host::{self, Host, Kubelet, Stalled};
+use crate::inject::{Hit, Injected};
+use crate::kubelet::{self, Beat};
+use crate::link::{Packet, Sizes};
+use crate::net::{Net, Nodes};
+use crate::port::Check;
+use crate::process::{AGENT_PORT, AGGREGATOR_PORT, Local, Process};
+use crate::queue::{Queue, Wakes};
+use crate::record::{
+    Counters, FaultId, MemberId, MemberView, NodeId, Record, Traffic, Truth, What,
+};
 use crate::topology::{Network, Topology, TopologyError};
+use crate::trace::Trace;
 use crate::units::Span;
+
+/// When a world's clock begins: later than every age that is subtracted from it.
+const BEGIN: Moment = Moment::from_micros(1_000_000);
 
 /// A cluster in virtual time.
 ///
@@ -21,10 +39,88 @@ pub struct World {
     seed: u64,
     now: Moment,
     began: Moment,
-    records: Vec<Record>,
-    counters: Counters,
-    scheduled: BTreeMap<(Moment, FaultId), (Option<Span>, Fault)>,
-    faults: u32,
+    numbers: u64,
+    pub(crate) cluster: ClusterId,
+    /// What the members of this process share of each other's names.
+    pub(crate) commons: Commons,
+    pub(crate) queue: Queue<Event>,
+    pub(crate) wakes: Wakes,
+    pub(crate) net: Net,
+    pub(crate) api: Api,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) processes: Vec<Process>,
+    by_key: BTreeMap<MemberKey, MemberId>,
+    by_name: BTreeMap<NodeName, NodeId>,
+    /// Who has an address; of several hosts the last one.
+    by_address: BTreeMap<IpAddr, Vec<NodeId>>,
+    addresses: u32,
+    pub(crate) powered: Nodes,
+    pub(crate) leader: Option<MemberId>,
+    pub(crate) faults: Vec<Injected>,
+    pub(crate) hit: Hit,
+    pub(crate) records: Vec<Record>,
+    pub(crate) record_views: bool,
+    pub(crate) counters: Counters,
+    pub(crate) sizes: Sizes,
+    pub(crate) trace: Trace,
+}
+
+/// What happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A packet arrives at a host.
+    Packet {
+        from: MemberId,
+        to: MemberId,
+        packet: Packet,
+    },
+    /// Something of a process's own.
+    Local {
+        member: MemberId,
+        epoch: u32,
+        local: Local,
+    },
+    /// Something of the API server's arrives at a host.
+    ToHost {
+        host: NodeId,
+        member: MemberId,
+        epoch: u32,
+        local: Local,
+    },
+    /// A process may be run again.
+    Resume { member: MemberId },
+    /// A SYN arrives at a host.
+    Syn { host: NodeId, check: Check },
+    /// A SYN is repeated.
+    SynAgain(Check),
+    /// An aggregator's request arrives at the API server.
+    Request(Request),
+    /// A kubelet's round.
+    Beat {
+        node: NodeId,
+        start: u32,
+        beat: Beat,
+    },
+    /// A kubelet's request arrives at the API server.
+    Kubelet {
+        node: NodeId,
+        start: u32,
+        beat: Beat,
+    },
+    /// The node lifecycle controller's pass.
+    Monitor,
+    /// A booted host's kubelet starts.
+    StartKubelet { node: NodeId, boot: u32 },
+    /// A booted host's pod starts.
+    Start { member: MemberId, boot: u32 },
+    /// A fault begins.
+    Begin(FaultId),
+    /// The next step of a fault.
+    Step(FaultId),
+    /// A part of a fault that is spread over time.
+    Part(FaultId, usize),
+    /// A fault ends.
+    End(FaultId),
 }
 
 impl World {
@@ -34,17 +130,37 @@ impl World {
     /// If the topology cannot be.
     pub fn new(topology: &Topology, network: &Network, seed: u64) -> Result<Self, TopologyError> {
         topology.check()?;
-        Ok(Self {
+        let mut world = Self {
             topology: topology.clone(),
             network: network.clone(),
             seed,
-            now: Moment::from_micros(1_000_000),
-            began: Moment::from_micros(1_000_000),
+            now: BEGIN,
+            began: BEGIN,
+            numbers: 0,
+            cluster: crate::form::cluster(),
+            commons: Commons::default(),
+            queue: Queue::new(),
+            wakes: Wakes::new(),
+            net: Net::new(network.clone(), seed),
+            api: Api::default(),
+            hosts: Vec::new(),
+            processes: Vec::new(),
+            by_key: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            addresses: 0,
+            powered: Nodes::default(),
+            leader: None,
+            faults: Vec::new(),
+            hit: Hit::new(),
             records: Vec::new(),
+            record_views: true,
             counters: Counters::default(),
-            scheduled: BTreeMap::new(),
-            faults: 0,
-        })
+            sizes: Sizes::default(),
+            trace: Trace::new(seed),
+        };
+        world.form();
+        Ok(world)
     }
 
     /// Its clock.
@@ -57,6 +173,10 @@ impl World {
     #[must_use]
     pub fn began(&self) -> Moment {
         self.began
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.began = self.now;
     }
 
     /// The seed that decides everything.
@@ -79,39 +199,143 @@ impl World {
 
     /// Lets time pass.
     pub fn run_for(&mut self, time: Duration) {
-        self.run_until(time, |_| false);
+        let end = self.now + time;
+        while self.step(end) {}
     }
 
     /// Lets time pass until `done`, for `time` at most; says whether it was done. `done` is
-    /// looked at after each event.
+    /// looked at after each event, so it should be cheap.
     pub fn run_until(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
-        if !done(self) {
-            self.now += time;
+        let end = self.now + time;
+        loop {
+            if done(self) {
+                return true;
+            }
+            if !self.step(end) {
+                return done(self);
+            }
         }
-        done(self)
+    }
+
+    /// Handles one event; without any until `end` only the clock moves, and it says no.
+    fn step(&mut self, end: Moment) -> bool {
+        let queued = self.queue.next_at();
+        let wake = self.wakes.next_at();
+        // Packets that have arrived are handed in before timers fire.
+        let due = match (queued, wake) {
+            (Some(queued), Some(wake)) => queued.min(wake),
+            (Some(at), None) | (None, Some(at)) => at,
+            (None, None) => end + Duration::from_micros(1),
+        };
+        if due > end {
+            self.now = self.now.max(end);
+            return false;
+        }
+        self.now = self.now.max(due);
+        self.counters.events += 1;
+        if queued == Some(due) {
+            if let Some(event) = self.queue.pop() {
+                self.happen(event);
+            }
+        } else if let Some(sleeper) = self.wakes.first() {
+            // Members are numbered in 32 bits.
+            let member = MemberId(sleeper as u32);
+            self.trace.event(self.now, 0, member.0, 0);
+            self.wake(member);
+        }
+        true
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.now;
+        let mut trace = |kind, a, b| self.trace.event(now, kind, a, b);
+        match event {
+            Event::Packet { from, to, packet } => {
+                trace(1, from.0, to.0);
+                self.arrive(from, to, packet);
+            }
+            Event::Local {
+                member,
+                epoch,
+                local,
+            } => {
+                trace(2, member.0, epoch);
+                self.deliver_local(member, epoch, local);
+            }
+            Event::ToHost {
+                host,
+                member,
+                epoch,
+                local,
+            } => {
+                trace(3, member.0, epoch);
+                if self.host(host).sick > 0 {
+                    let stalled = Stalled::Local(member, epoch, local);
+                    self.host_mut(host).stalled.push(stalled);
+                } else {
+                    self.deliver_local(member, epoch, local);
+                }
+            }
+            Event::Resume { member } => self.resume(member),
+            Event::Syn { host, check } => {
+                trace(4, host.0, check.by.0);
+                self.on_syn(host, check);
+            }
+            Event::SynAgain(check) => self.syn(check),
+            Event::Request(request) => {
+                trace(5, request.member.0, request.epoch);
+                self.serve(request);
+            }
+            Event::Beat { node, start, beat } => self.beat(node, start, beat),
+            Event::Kubelet { node, start, beat } => {
+                trace(6, node.0, start);
+                self.serve_kubelet(node, start, beat);
+            }
+            Event::Monitor => self.monitor(),
+            Event::StartKubelet { node, boot } => {
+                let host = self.host(node);
+                if host.power && host.boot == boot {
+                    self.start_kubelet(node);
+                }
+            }
+            Event::Start { member, boot } => {
+                trace(7, member.0, boot);
+                let host = self.host(self.host_of(member));
+                if host.power && host.boot == boot {
+                    self.start(member);
+                }
+            }
+            Event::Begin(id) => self.begin_fault(id),
+            Event::Step(id) => self.step_fault(id),
+            Event::Part(id, part) => self.step_part(id, part),
+            Event::End(id) => self.end_fault(id),
+        }
     }
 
     /// A fault at that time after [`World::began`], and its end after `lasts`; without one it
-    /// lasts until [`World::end`]. In the past means at once.
+    /// lasts until [`World::end`]. In the past means now.
     pub fn schedule(&mut self, at: Span, lasts: Option<Span>, fault: Fault) -> FaultId {
-        let id = FaultId(self.faults);
-        self.faults += 1;
+        let id = self.note_fault(lasts, fault);
         let at = (self.began + at.duration()).max(self.now);
-        self.scheduled.insert((at, id), (lasts, fault));
+        self.queue.push(at, Event::Begin(id));
         id
     }
 
     /// A fault now, which lasts until [`World::end`].
     pub fn inject(&mut self, fault: Fault) -> FaultId {
-        self.schedule(Span::ZERO, None, fault)
+        let id = self.note_fault(None, fault);
+        self.begin_fault(id);
+        id
     }
 
-    /// Ends a fault; one that has not begun never does.
+    /// Ends a fault now; one that has not begun never does.
     pub fn end(&mut self, id: FaultId) {
-        self.scheduled.retain(|(_, it), _| *it != id);
+        if (id.0 as usize) < self.faults.len() {
+            self.end_fault(id);
+        }
     }
 
-    /// What happened, in order.
+    /// What happened since [`World::began`], in order.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
@@ -122,54 +346,72 @@ impl World {
         std::mem::take(&mut self.records)
     }
 
-    /// Whether [`crate::What::Held`] and [`crate::What::Accused`] are recorded; they are at
-    /// first. In a large world a mass failure makes millions.
+    /// Whether [`What::Held`] and [`What::Accused`] are recorded; they are at first. In a
+    /// large world a mass failure makes millions.
     pub fn record_views(&mut self, on: bool) {
-        let _ = on;
+        self.record_views = on;
     }
 
     /// Nodes that there are or were; their ids are `0..nodes`.
     #[must_use]
     pub fn nodes(&self) -> u32 {
-        self.topology.nodes
+        self.hosts.len() as u32
     }
 
     /// Members that there are or were; their ids are `0..members`.
     #[must_use]
     pub fn members(&self) -> u32 {
-        0
+        self.processes.len() as u32
     }
 
     /// The agent of a node, if it ever had one.
     #[must_use]
     pub fn agent_of(&self, node: NodeId) -> Option<MemberId> {
-        let _ = node;
-        None
+        self.hosts.get(node.0 as usize)?.agent
     }
 
     /// The aggregator on a node.
     #[must_use]
     pub fn aggregator_on(&self, node: NodeId) -> Option<MemberId> {
-        let _ = node;
-        None
+        self.hosts.get(node.0 as usize)?.aggregator
     }
 
     /// Every aggregator.
     #[must_use]
     pub fn aggregators(&self) -> Vec<MemberId> {
-        Vec::new()
+        // They run on the first hosts.
+        let hosts = self
+            .hosts
+            .iter()
+            .take(usize::from(self.topology.aggregators));
+        hosts.filter_map(|host| host.aggregator).collect()
     }
 
-    /// The aggregator that holds the Lease and acts by it.
+    /// The aggregator that holds the Lease and was last told so; a frozen one may not know
+    /// that it does not any more.
     #[must_use]
     pub fn leader(&self) -> Option<MemberId> {
-        None
+        self.leader
     }
 
     /// The zone of a node.
     #[must_use]
     pub fn zone_of(&self, node: NodeId) -> u16 {
-        u16::try_from(node.0 % u32::from(self.topology.zones)).unwrap_or_default()
+        self.hosts.get(node.0 as usize).map_or(0, |host| host.zone)
+    }
+
+    /// The node that a member runs on.
+    #[must_use]
+    pub fn node_of(&self, member: MemberId) -> Option<NodeId> {
+        self.processes
+            .get(member.0 as usize)
+            .map(|process| process.host)
+    }
+
+    /// The node of this name.
+    #[must_use]
+    pub fn node_named(&self, name: &NodeName) -> Option<NodeId> {
+        self.by_name.get(name).copied()
     }
 
     /// What is true of a node now.
@@ -181,62 +423,296 @@ impl World {
     /// What was true of a node from which moment on, oldest first.
     #[must_use]
     pub fn history(&self, node: NodeId) -> &[(Moment, Truth)] {
-        let _ = node;
-        &[]
+        self.hosts
+            .get(node.0 as usize)
+            .map_or(&[], |host| &host.history)
     }
 
-    /// When a packet of that host last reached a process on another host that was neither
-    /// sick nor frozen.
+    /// When a packet of that host was last read by a process on another host whose packets
+    /// were not held.
     #[must_use]
     pub fn last_answer(&self, node: NodeId) -> Option<Moment> {
-        let _ = node;
-        None
+        self.hosts.get(node.0 as usize)?.answered
     }
 
     /// The Node's Ready condition, as the API server holds it.
     #[must_use]
     pub fn ready(&self, node: NodeId) -> Option<&ReadyCondition> {
-        let _ = node;
-        None
+        self.api.object(node.0 as usize)?.ready.as_ref()
     }
 
     /// What a member holds another to be; `None` if it does not know it, or does not run.
     #[must_use]
     pub fn held(&self, by: MemberId, about: MemberId) -> Option<MemberState> {
-        let _ = (by, about);
-        None
+        let life = self.processes.get(by.0 as usize)?.life.as_ref()?;
+        let about = self.processes.get(about.0 as usize)?.key;
+        life.member.mesh().member(about).map(|member| member.state)
     }
 
     /// Where a node stands with an aggregator's judge.
     #[must_use]
     pub fn standing(&self, aggregator: MemberId, node: NodeId) -> Option<Standing> {
-        let _ = (aggregator, node);
-        None
+        let life = self.processes.get(aggregator.0 as usize)?.life.as_ref()?;
+        let name = &self.hosts.get(node.0 as usize)?.name;
+        life.aggregator.as_ref()?.judge().standing(name)
     }
 
     /// What a member sees and holds.
     #[must_use]
     pub fn member_view(&self, member: MemberId) -> Option<MemberView> {
-        let _ = member;
-        None
+        let process = self.processes.get(member.0 as usize)?;
+        let mesh = process.life.as_ref().map(|life| life.member.mesh());
+        let stats = mesh.map(|mesh| mesh.stats()).unwrap_or_default();
+        let alive = |mesh: &swimlet_mesh::Mesh| {
+            let all = mesh.members();
+            all.filter(|member| !member.is_gone()).count()
+        };
+        Some(MemberView {
+            running: process.life.is_some(),
+            host: process.host,
+            aggregator: process.role == Role::Aggregator,
+            name: process.identity.name.clone(),
+            members: stats.members as usize,
+            alive: mesh.map_or(0, alive),
+            links: process
+                .life
+                .as_ref()
+                .map_or(0, |life| life.wire.links.len()),
+            health: mesh.map_or(0, |mesh| mesh.health()),
+            stats,
+        })
+    }
+
+    /// The judge of an aggregator that runs.
+    #[must_use]
+    pub fn judge(&self, aggregator: MemberId) -> Option<&swimlet_verdict::Judge> {
+        let life = self.processes.get(aggregator.0 as usize)?.life.as_ref()?;
+        Some(life.aggregator.as_ref()?.judge())
     }
 
     /// What a member sent.
     #[must_use]
     pub fn traffic(&self, member: MemberId) -> Traffic {
-        let _ = member;
-        Traffic::default()
+        self.processes
+            .get(member.0 as usize)
+            .map(|process| process.traffic)
+            .unwrap_or_default()
     }
 
     /// What was counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        let sent = self.processes.iter().map(|process| process.traffic.bytes);
+        Counters {
+            queue_max: self.queue.peak() as u64,
+            bytes_sent_max: sent.max().unwrap_or_default(),
+            ..self.counters
+        }
     }
 
     /// A number that every event so far went into: equal for equal runs, on every machine.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.seed
+        self.trace.value()
     }
 }
+
+// What the parts of the engine ask of each other.
+impl World {
+    /// A number that was not given out before.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(crate) fn host(&self, node: NodeId) -> &Host {
+        &self.hosts[node.0 as usize]
+    }
+
+    pub(crate) fn host_mut(&mut self, node: NodeId) -> &mut Host {
+        &mut self.hosts[node.0 as usize]
+    }
+
+    pub(crate) fn host_of(&self, member: MemberId) -> NodeId {
+        self.processes[member.0 as usize].host
+    }
+
+    pub(crate) fn member_of(&self, key: MemberKey) -> Option<MemberId> {
+        self.by_key.get(&key).copied()
+    }
+
+    pub(crate) fn key_of(&self, member: MemberId) -> MemberKey {
+        self.processes[member.0 as usize].key
+    }
+
+    pub(crate) fn identity_of(&self, member: MemberId) -> Identity {
+        self.processes[member.0 as usize].identity.clone()
+    }
+
+    /// The host that has an address: of several the one that came last and has power.
+    pub(crate) fn host_at(&self, address: IpAddr) -> Option<NodeId> {
+        let hosts = self.by_address.get(&address)?;
+        let powered = |node: &&NodeId| self.host(**node).power;
+        hosts
+            .iter()
+            .rev()
+            .find(powered)
+            .or_else(|| hosts.last())
+            .copied()
+    }
+
+    /// The member that listens at an address, running or not.
+    pub(crate) fn listener(&self, address: SocketAddr) -> Option<MemberId> {
+        let host = self.host(self.host_at(address.ip())?);
+        match address.port() {
+            AGENT_PORT => host.agent,
+            AGGREGATOR_PORT => host.aggregator,
+            _ => None,
+        }
+    }
+
+    /// Where a member's packets come from.
+    pub(crate) fn source_of(&self, member: MemberId) -> SocketAddr {
+        let process = &self.processes[member.0 as usize];
+        SocketAddr::new(self.host(process.host).address, process.port())
+    }
+
+    /// Where members join: the aggregators, as the headless Service has them.
+    pub(crate) fn seeds(&self) -> Vec<SocketAddr> {
+        let aggregators = self.aggregators().into_iter();
+        aggregators.map(|member| self.source_of(member)).collect()
+    }
+
+    /// Every Node as the API server lists it.
+    pub(crate) fn all_nodes(&self) -> Vec<(NodeId, NodeSeen)> {
+        let objects = self.api.objects.iter().enumerate();
+        objects
+            .filter_map(|(index, object)| Some((NodeId(index as u32), object.as_ref()?.seen())))
+            .collect()
+    }
+
+    pub(crate) fn new_address(&mut self) -> IpAddr {
+        self.addresses += 1;
+        host::address(self.addresses)
+    }
+
+    /// A host has another address from now on.
+    pub(crate) fn move_host(&mut self, node: NodeId, address: IpAddr) {
+        let before = self.host(node).address;
+        if let Some(hosts) = self.by_address.get_mut(&before) {
+            hosts.retain(|host| *host != node);
+        }
+        self.host_mut(node).address = address;
+        self.by_address.entry(address).or_default().push(node);
+    }
+
+    /// A new node joins, perhaps at an address that another one has.
+    pub(crate) fn add_node(&mut self, address: Option<IpAddr>) {
+        let node = NodeId(self.nodes());
+        let zone = (node.0 % u32::from(self.topology.zones)) as u16;
+        let address = address.unwrap_or_else(|| self.new_address());
+        self.add_host(node, zone, address, false);
+        self.add_member(node, Role::Agent);
+        self.tell(What::Added { node });
+        let now = self.now;
+        let kubelet = self.net.random(Duration::from_secs(2));
+        self.queue
+            .push(now + kubelet, Event::StartKubelet { node, boot: 0 });
+        if let Some(member) = self.host(node).agent {
+            let delay = kubelet + self.net.random(Duration::from_secs(3));
+            self.queue
+                .push(now + delay, Event::Start { member, boot: 0 });
+        }
+        self.note_truth(node);
+    }
+
+    pub(crate) fn add_host(&mut self, node: NodeId, zone: u16, address: IpAddr, agentless: bool) {
+        let name = crate::form::name(&host::name(node));
+        self.by_name.insert(name.clone(), node);
+        self.by_address.entry(address).or_default().push(node);
+        self.powered.insert(node);
+        self.hosts.push(Host {
+            name,
+            zone,
+            address,
+            power: true,
+            boot: 0,
+            frozen: 0,
+            sick: 0,
+            held: Vec::new(),
+            stalled: Vec::new(),
+            kubelet: Kubelet {
+                state: KubeletState::Running,
+                frozen: 0,
+                report_due: self.now,
+                start: 0,
+            },
+            serves_healthz: true,
+            registers: true,
+            life: 1,
+            agentless,
+            clock_ahead_ms: 0,
+            agent: None,
+            aggregator: None,
+            answered: None,
+            history: Vec::new(),
+        });
+    }
+
+    pub(crate) fn add_member(&mut self, node: NodeId, role: Role) {
+        let member = MemberId(self.members());
+        let name = match role {
+            Role::Agent => self.host(node).name.clone(),
+            Role::Aggregator => crate::form::name(&format!("aggregator-{}", node.0)),
+        };
+        let identity = Identity {
+            cluster: self.cluster.clone(),
+            role,
+            name,
+        };
+        let process = Process::new(node, identity);
+        self.by_key.insert(process.key, member);
+        self.processes.push(process);
+        match role {
+            Role::Agent => self.host_mut(node).agent = Some(member),
+            Role::Aggregator => self.host_mut(node).aggregator = Some(member),
+        }
+    }
+
+    /// A kubelet makes its Node object.
+    pub(crate) fn register(&mut self, node: NodeId) {
+        let lease = self.topology.lease.duration();
+        let now = self.now;
+        let host = &mut self.hosts[node.0 as usize];
+        host.registers = false;
+        let new = New {
+            cluster: &self.cluster,
+            name: &host.name,
+            life: host.life,
+            zone: host.zone,
+            address: host.address,
+            agentless: host.agentless,
+            lease: (!lease.is_zero()).then_some(lease),
+        };
+        self.api.create(node.0 as usize, now, new);
+        self.note_truth(node);
+    }
+
+    pub(crate) fn delete_object(&mut self, node: NodeId) {
+        if let Some(gone) = self.api.delete(node.0 as usize) {
+            self.publish_shown(&Shown::Gone(node, gone));
+            self.note_truth(node);
+        }
+    }
+
+    /// The in-tree controller begins its passes, if the topology has it.
+    pub(crate) fn begin_monitor(&mut self) {
+        if self.topology.in_tree_grace != Span::ZERO {
+            let at = self.now + kubelet::MONITOR;
+            self.queue.push(at, Event::Monitor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

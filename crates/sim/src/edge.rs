@@ -1,0 +1,835 @@
+//! An aggregator's Kubernetes edge in virtual time: its watch of Nodes, its candidacy, its
+//! reads of Leases and its writes.
+//!
+//! The election's state machine, the writer's rule and the bounds are those of
+//! `swimlet-cluster`; what is modelled is the asking and answering around them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use swimlet_cluster::election::state::{Action, Election, Seen, Timing};
+use swimlet_cluster::health::CallHealth;
+use swimlet_cluster::leases::{LEASE_READS_MAX, READS_AT_ONCE};
+use swimlet_cluster::nodes::STALE_AFTER;
+use swimlet_cluster::writer::{
+    DECISION_AGE_MAX, PENDING_MAX, READ_AGE_MAX, WRITES_AT_ONCE, overtaken,
+};
+use swimlet_protocol::{MemberKey, Moment};
+use swimlet_roles::aggregator::{Input, Output};
+use swimlet_verdict::{
+    ApiHealth, Decision, Input as News, LeaseRead, NodeRef, NodeSeen, WatchHealth, WriteOutcome,
+};
+
+use crate::host::Stalled;
+use crate::process::Local;
+use crate::record::{MemberId, NodeId, What};
+use crate::world::{Event, World};
+
+/// Longest wait for the list of all Nodes.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for any other call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause after a list that failed.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
+/// Something always arrives on a watch within this time: an event, a bookmark, or its end
+/// and a new one.
+const BOOKMARK: Duration = Duration::from_secs(28);
+/// How often an edge looks at what has no moment of its own.
+const PULSE: Duration = Duration::from_secs(1);
+/// Pause of the writer after a fault of the server.
+const WRITER_CLOSED: Duration = Duration::from_secs(1);
+
+/// The edge of one aggregator.
+pub(crate) struct Edge {
+    name: String,
+    election: Election,
+    timing: Timing,
+    /// The version of the election's Lease that was seen last.
+    base: u64,
+    /// The election's call under way: which, what, and when it was sent.
+    electing: Option<(u64, Action, Moment)>,
+    told: Told,
+    health: CallHealth,
+    watch: Watch,
+    /// What the watch has shown, by node id.
+    known: BTreeMap<NodeId, NodeRef>,
+    heard: Option<Moment>,
+    /// When the last event of the watch arrives: they keep their order.
+    shown_until: Moment,
+    /// Events that a cut path keeps, in order. As many as there are changes meanwhile.
+    withheld: VecDeque<Shown>,
+    calls: BTreeMap<u64, Call>,
+    reads: VecDeque<NodeRef>,
+    reading: usize,
+    /// Decisions that wait, the oldest first; at most one a Node.
+    waiting: VecDeque<(Moment, Decision)>,
+    writing: BTreeMap<NodeRef, bool>,
+    closed_until: Option<Moment>,
+    /// When it is looked at next.
+    next: Option<Moment>,
+}
+
+/// What the judge was told last.
+#[derive(Debug, Default)]
+struct Told {
+    api: Option<ApiHealth>,
+    paused: Option<bool>,
+    leads: Option<bool>,
+    watch: Option<WatchHealth>,
+    paused_now: bool,
+    api_now: Option<ApiHealth>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// The list is asked for.
+    Listing,
+    /// The list failed: again then.
+    Again(Moment),
+    /// It stands.
+    Open,
+}
+
+/// What the watch shows.
+#[derive(Clone, Debug)]
+pub(crate) enum Shown {
+    Node(NodeId, Box<NodeSeen>),
+    Gone(NodeId, NodeRef),
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
+enum Call {
+    Elect(Action),
+    List,
+    Lease(NodeRef),
+    Get(Box<Decision>, Moment),
+    Patch(Box<Decision>),
+}
+
+/// A request on its way to the API server.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) member: MemberId,
+    pub(crate) epoch: u32,
+    id: u64,
+    ask: Ask,
+}
+
+#[derive(Clone, Debug)]
+enum Ask {
+    Elect(Action, u64),
+    List,
+    Lease(NodeRef),
+    Get(NodeRef),
+    Patch(Box<Decision>, u64),
+}
+
+/// What the server answers.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Elect(Seen, u64, bool),
+    List(Vec<(NodeId, NodeSeen)>),
+    Lease(LeaseRead),
+    Get(Option<(Box<NodeSeen>, u64)>),
+    Patch(WriteOutcome),
+}
+
+impl Edge {
+    pub(crate) fn new(now: Moment, member: MemberId, key: MemberKey, seed: u64) -> Self {
+        // Unique among processes, restarts included.
+        let name = format!("aggregator-{}-{:016x}", member.0, key.0 ^ seed);
+        let timing = Timing::DEFAULT;
+        Self {
+            election: Election::new(now, name.clone(), timing, seed),
+            name,
+            timing,
+            base: 0,
+            electing: None,
+            told: Told::default(),
+            health: CallHealth::new(),
+            watch: Watch::Again(now),
+            known: BTreeMap::new(),
+            heard: None,
+            shown_until: now,
+            withheld: VecDeque::new(),
+            calls: BTreeMap::new(),
+            reads: VecDeque::new(),
+            reading: 0,
+            waiting: VecDeque::new(),
+            writing: BTreeMap::new(),
+            closed_until: None,
+            next: None,
+        }
+    }
+
+    fn may_act(&self, now: Moment) -> bool {
+        self.election.leads_until(now).is_some() && !self.told.paused_now
+    }
+
+    /// What the judge is to be told anew; what forbids comes before what permits.
+    fn news(&mut self, now: Moment) -> Vec<News> {
+        let mut news = Vec::new();
+        let told = &mut self.told;
+        if told.api != told.api_now
+            && let Some(health) = told.api_now
+        {
+            told.api = told.api_now;
+            news.push(News::Api(health));
+        }
+        if told.paused.replace(told.paused_now) != Some(told.paused_now) {
+            news.push(News::Paused(told.paused_now));
+        }
+        let leads = self.election.leads_until(now).is_some();
+        if told.leads.replace(leads) != Some(leads) {
+            news.push(News::Leadership(leads));
+        }
+        let fresh = self
+            .heard
+            .is_some_and(|heard| now.since(heard) < STALE_AFTER);
+        let health = if fresh {
+            WatchHealth::Fresh
+        } else {
+            WatchHealth::Stale
+        };
+        if told.watch.replace(health) != Some(health) {
+            news.push(News::NodeWatch(health));
+        }
+        news
+    }
+}
+
+// Calls.
+impl World {
+    fn edge(&mut self, member: MemberId) -> Option<(Moment, &mut Edge)> {
+        let now = self.now();
+        let life = self.life_mut(member)?;
+        let local = life.local(now);
+        life.edge.as_mut().map(|edge| (local, edge))
+    }
+
+    /// An aggregator's edge begins its work.
+    pub(crate) fn begin_edge(&mut self, member: MemberId) {
+        self.edge_later(member, Duration::ZERO);
+    }
+
+    fn call(&mut self, member: MemberId, call: Call, ask: Ask) {
+        let id = self.number();
+        let timeout = match call {
+            Call::List => LIST_TIMEOUT,
+            _ => CALL_TIMEOUT,
+        };
+        let Some((local, edge)) = self.edge(member) else {
+            return;
+        };
+        if let Call::Elect(action) = &call {
+            edge.electing = Some((id, *action, local));
+        }
+        edge.calls.insert(id, call);
+        let epoch = self.processes[member.0 as usize].epoch;
+        self.after(member, timeout, Local::Call { id, reply: None });
+        let request = Request {
+            member,
+            epoch,
+            id,
+            ask,
+        };
+        self.send_request(request);
+    }
+
+    /// Sends a request, or lets it wait for a sick host's packets.
+    pub(crate) fn send_request(&mut self, request: Request) {
+        let host = self.host_of(request.member);
+        if self.host(host).sick > 0 {
+            self.host_mut(host).stalled.push(Stalled::Request(request));
+            return;
+        }
+        if self.net.api_open(host) {
+            let at = self.now() + self.net.api_way() + self.api.slow;
+            self.queue.push(at, Event::Request(request));
+        }
+    }
+
+    /// A request arrives at the server.
+    pub(crate) fn serve(&mut self, request: Request) {
+        if self.api.down > 0 {
+            return;
+        }
+        let reply = match request.ask {
+            Ask::Elect(action, base) => self.serve_election(request.member, action, base),
+            Ask::List => {
+                self.counters.api_reads += 1;
+                Reply::List(self.all_nodes())
+            }
+            Ask::Lease(of) => {
+                self.counters.api_reads += 1;
+                let node = self.node_named(&of.name);
+                Reply::Lease(
+                    node.map_or(LeaseRead::None, |node| self.api.lease(node.0 as usize, &of)),
+                )
+            }
+            Ask::Get(of) => {
+                self.counters.api_reads += 1;
+                let node = self.node_named(&of.name);
+                let object = node.and_then(|node| self.api.object(node.0 as usize));
+                Reply::Get(object.map(|object| (Box::new(object.seen()), object.version)))
+            }
+            Ask::Patch(decision, version) => {
+                Reply::Patch(self.serve_patch(request.member, &decision, version))
+            }
+        };
+        let host = self.host_of(request.member);
+        if self.net.api_open(host) {
+            let at = self.now() + self.net.api_way();
+            let local = Local::Call {
+                id: request.id,
+                reply: Some(Box::new(reply)),
+            };
+            let (member, epoch) = (request.member, request.epoch);
+            self.queue.push(
+                at,
+                Event::ToHost {
+                    host,
+                    member,
+                    epoch,
+                    local,
+                },
+            );
+        }
+    }
+
+    fn serve_election(&mut self, member: MemberId, action: Action, base: u64) -> Reply {
+        if action == Action::Read {
+            self.counters.api_reads += 1;
+        } else {
+            self.counters.api_elections += 1;
+        }
+        let Some((_, edge)) = self.edge(member) else {
+            return Reply::Elect(Seen::Failed { after: None }, base, false);
+        };
+        let (name, timing) = (edge.name.clone(), edge.timing);
+        let (seen, version) = self.api.elect(&name, timing, action, base);
+        Reply::Elect(seen, version, self.api.paused > 0)
+    }
+
+    fn serve_patch(&mut self, by: MemberId, decision: &Decision, version: u64) -> WriteOutcome {
+        let now = self.now();
+        let Some(node) = self.node_named(&decision.node.name) else {
+            return WriteOutcome::Gone;
+        };
+        let before = self.api.object(node.0 as usize);
+        let kubelet_wrote = before.and_then(|object| object.kubelet_wrote);
+        let outcome = self.api.patch(node.0 as usize, now, decision, version);
+        if outcome == WriteOutcome::Written {
+            self.counters.api_patches += 1;
+            self.tell(What::Written {
+                by,
+                node,
+                verdict: decision.verdict,
+                episode: decision.episode,
+                evidence_began: now.before(decision.evidence.stood),
+                kubelet_wrote,
+            });
+            self.publish(node);
+        }
+        outcome
+    }
+
+    /// A call is over; without a reply its time is.
+    pub(crate) fn call_ended(&mut self, member: MemberId, id: u64, reply: Option<Box<Reply>>) {
+        let Some((_, edge)) = self.edge(member) else {
+            return;
+        };
+        let Some(call) = edge.calls.remove(&id) else {
+            return;
+        };
+        match (call, reply.map(|reply| *reply)) {
+            (Call::Elect(action), reply) => self.elected(member, action, reply),
+            (Call::List, Some(Reply::List(nodes))) => self.listed(member, nodes),
+            (Call::List, _) => self.list_again(member),
+            (Call::Lease(node), reply) => self.lease_read(member, node, reply),
+            (Call::Get(decision, began), Some(Reply::Get(node))) => {
+                self.got(member, decision, began, node);
+            }
+            (Call::Patch(decision), Some(Reply::Patch(outcome))) => {
+                self.wrote(member, &decision, outcome);
+            }
+            (Call::Get(decision, _) | Call::Patch(decision), _) => {
+                self.write_failed(member, &decision);
+            }
+        }
+        self.step_edge(member);
+    }
+}
+
+// Election.
+impl World {
+    fn elected(&mut self, member: MemberId, action: Action, reply: Option<Reply>) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        let Some((_, _, sent)) = edge.electing.take() else {
+            return;
+        };
+        match reply {
+            Some(Reply::Elect(seen, version, paused)) => {
+                edge.base = version;
+                edge.told.paused_now = paused;
+                edge.told.api_now = Some(edge.health.note(now, true));
+                edge.election.handle(sent, now, action, seen);
+            }
+            _ => {
+                edge.told.api_now = Some(edge.health.note(now, false));
+                edge.election
+                    .handle(sent, now, action, Seen::Failed { after: None });
+            }
+        }
+    }
+
+    /// A look at an edge is due, unless another one is due later.
+    pub(crate) fn look_at_edge(&mut self, member: MemberId) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        if edge.next.is_none_or(|next| next <= now) {
+            edge.next = None;
+            self.step_edge(member);
+        }
+    }
+
+    /// Whatever is due at an edge is done, and its next moment found.
+    fn step_edge(&mut self, member: MemberId) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        if edge.electing.is_none() {
+            match edge.election.poll(now) {
+                Action::Sleep(until) => {
+                    let wait = until.since(now);
+                    self.edge_later(member, wait.min(PULSE));
+                }
+                Action::Stopped => {}
+                action => {
+                    let base = edge.base;
+                    self.call(member, Call::Elect(action), Ask::Elect(action, base));
+                }
+            }
+        } else if let Some(until) = edge.election.leads_until(now) {
+            let wait = until.since(now);
+            self.edge_later(member, wait.min(PULSE));
+        } else {
+            self.edge_later(member, PULSE);
+        }
+        self.step_watch(member);
+        self.tell_news(member);
+        self.step_reads(member);
+        self.step_writer(member);
+    }
+
+    fn edge_later(&mut self, member: MemberId, wait: Duration) {
+        // One more microsecond, so that what is due then is due.
+        let wait = wait + Duration::from_micros(1);
+        if let Some((now, edge)) = self.edge(member) {
+            let at = now + wait;
+            if edge.next.is_none_or(|next| at < next) {
+                edge.next = Some(at);
+                self.after(member, wait, Local::Edge);
+            }
+        }
+    }
+
+    fn tell_news(&mut self, member: MemberId) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        let news = edge.news(now);
+        for news in news {
+            if let News::Leadership(leads) = news {
+                self.note_leader(member, leads);
+            }
+            self.inform(member, Input::Edge(news));
+        }
+    }
+
+    fn note_leader(&mut self, member: MemberId, leads: bool) {
+        if leads {
+            self.leader = Some(member);
+            self.tell(What::Leads { member });
+        } else if self.leader == Some(member) {
+            self.leader = None;
+            self.tell(What::Follows { member });
+        }
+    }
+
+    /// A clean stop gives the Lease back, if the server can be reached.
+    pub(crate) fn release(&mut self, member: MemberId) {
+        let host = self.host_of(member);
+        let reachable = self.api.down == 0 && self.net.api_open(host) && self.host(host).sick == 0;
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        if reachable && edge.election.leads_until(now).is_some() {
+            let (name, timing, base) = (edge.name.clone(), edge.timing, edge.base);
+            self.api.elect(&name, timing, Action::Release, base);
+            self.counters.api_elections += 1;
+        }
+    }
+}
+
+// The watch.
+impl World {
+    fn step_watch(&mut self, member: MemberId) {
+        let open = self.watch_path(member);
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        match edge.watch {
+            Watch::Again(at) if at <= now => {
+                edge.watch = Watch::Listing;
+                self.call(member, Call::List, Ask::List);
+            }
+            Watch::Again(_) | Watch::Listing => {}
+            Watch::Open => {
+                let silent = edge.heard.map_or(Duration::MAX, |heard| now.since(heard));
+                if silent >= STALE_AFTER {
+                    // A black-holed connection says nothing, not even that it is broken.
+                    edge.watch = Watch::Again(now);
+                    edge.withheld.clear();
+                } else if open {
+                    let bookmark = silent >= BOOKMARK;
+                    if bookmark {
+                        edge.heard = Some(now);
+                    }
+                    let shown: Vec<Shown> = edge.withheld.drain(..).collect();
+                    for shown in shown {
+                        self.show(member, shown);
+                    }
+                }
+            }
+        }
+    }
+
+    fn watch_path(&self, member: MemberId) -> bool {
+        let host = self.host_of(member);
+        self.api.down == 0 && self.net.api_open(host) && self.host(host).sick == 0
+    }
+
+    fn listed(&mut self, member: MemberId, nodes: Vec<(NodeId, NodeSeen)>) {
+        let Some((_, edge)) = self.edge(member) else {
+            return;
+        };
+        let listed: BTreeMap<NodeId, &NodeRef> =
+            nodes.iter().map(|(id, node)| (*id, &node.node)).collect();
+        let vanished: Vec<(NodeId, NodeRef)> = edge
+            .known
+            .iter()
+            .filter(|(id, node)| listed.get(id) != Some(node))
+            .map(|(id, node)| (*id, node.clone()))
+            .collect();
+        edge.watch = Watch::Open;
+        for (id, node) in vanished {
+            self.show(member, Shown::Gone(id, node));
+        }
+        for (id, node) in nodes {
+            self.show(member, Shown::Node(id, Box::new(node)));
+        }
+        self.inform(member, Input::Edge(News::NodesListed));
+        if let Some((now, edge)) = self.edge(member) {
+            edge.heard = Some(now);
+        }
+    }
+
+    fn list_again(&mut self, member: MemberId) {
+        if let Some((now, edge)) = self.edge(member) {
+            edge.watch = Watch::Again(now + LIST_AGAIN);
+        }
+    }
+
+    /// Every watch shows a Node as it is now, or that it is gone.
+    pub(crate) fn publish(&mut self, node: NodeId) {
+        let Some(object) = self.api.object(node.0 as usize) else {
+            return;
+        };
+        let seen = Box::new(object.seen());
+        self.publish_shown(&Shown::Node(node, seen));
+    }
+
+    pub(crate) fn publish_shown(&mut self, shown: &Shown) {
+        for member in self.aggregators() {
+            let lag =
+                self.net.api_way() + self.net.config.watch_lag.duration() + self.api.watch_lag;
+            let now = self.now();
+            let Some(life) = self.life_mut(member) else {
+                continue;
+            };
+            let due = life.local(now) + lag;
+            let Some(edge) = life.edge.as_mut().filter(|edge| edge.watch == Watch::Open) else {
+                continue;
+            };
+            edge.shown_until = edge.shown_until.max(due);
+            let at = life.edge.as_ref().map_or(due, |edge| edge.shown_until);
+            let at = life.global(at);
+            let (host, epoch) = {
+                let process = &self.processes[member.0 as usize];
+                (process.host, process.epoch)
+            };
+            self.queue.push(
+                at,
+                Event::ToHost {
+                    host,
+                    member,
+                    epoch,
+                    local: Local::Watch(Box::new(shown.clone())),
+                },
+            );
+        }
+    }
+
+    /// Something of the watch arrives.
+    pub(crate) fn on_shown(&mut self, member: MemberId, shown: Shown) {
+        let open = self.watch_path(member);
+        let Some((_, edge)) = self.edge(member) else {
+            return;
+        };
+        if edge.watch != Watch::Open {
+            // The list that is asked for holds it.
+            return;
+        }
+        if !open || !edge.withheld.is_empty() {
+            edge.withheld.push_back(shown);
+            return;
+        }
+        self.show(member, shown);
+    }
+
+    fn show(&mut self, member: MemberId, shown: Shown) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        edge.heard = Some(now);
+        match shown {
+            Shown::Node(id, node) => {
+                let before = edge.known.insert(id, node.node.clone());
+                let gone = before.filter(|before| *before != node.node);
+                if let Some(gone) = gone {
+                    self.inform(member, Input::Edge(News::NodeGone(gone)));
+                }
+                self.inform(member, Input::Edge(News::Node(*node)));
+            }
+            Shown::Gone(id, node) => {
+                if edge.known.get(&id) == Some(&node) {
+                    edge.known.remove(&id);
+                }
+                self.inform(member, Input::Edge(News::NodeGone(node)));
+            }
+        }
+        self.tell_news(member);
+    }
+}
+
+// What the role wants.
+impl World {
+    pub(crate) fn of_aggregator(&mut self, member: MemberId, output: Output) {
+        match output {
+            Output::Member(input) => self.feed(member, input),
+            Output::Decide(decision) => self.decide(member, *decision),
+            Output::ReadLease(node) => self.ask_lease(member, node),
+            Output::StepDown(reason) => {
+                self.tell(What::StepsDown { member, reason });
+                if let Some((now, edge)) = self.edge(member) {
+                    edge.election.step_down(now);
+                }
+                self.edge_later(member, Duration::ZERO);
+            }
+            Output::Stand(stands) => {
+                if let Some((now, edge)) = self.edge(member) {
+                    edge.election.stand(now, stands);
+                }
+            }
+            Output::Round { .. } => {}
+            Output::Notice(notice) => self.tell(What::Noticed { by: member, notice }),
+        }
+    }
+
+    fn ask_lease(&mut self, member: MemberId, node: NodeRef) {
+        let Some((_, edge)) = self.edge(member) else {
+            return;
+        };
+        if edge.reads.len() + edge.reading >= LEASE_READS_MAX {
+            let read = LeaseRead::Failed;
+            self.inform(member, Input::Edge(News::Lease { node, read }));
+            return;
+        }
+        edge.reads.push_back(node);
+        self.step_reads(member);
+    }
+
+    fn step_reads(&mut self, member: MemberId) {
+        loop {
+            let Some((_, edge)) = self.edge(member) else {
+                return;
+            };
+            if edge.reading >= READS_AT_ONCE {
+                return;
+            }
+            let Some(node) = edge.reads.pop_front() else {
+                return;
+            };
+            edge.reading += 1;
+            self.call(member, Call::Lease(node.clone()), Ask::Lease(node));
+        }
+    }
+
+    fn lease_read(&mut self, member: MemberId, node: NodeRef, reply: Option<Reply>) {
+        if let Some((_, edge)) = self.edge(member) {
+            edge.reading -= 1;
+        }
+        let read = match reply {
+            Some(Reply::Lease(read)) => read,
+            _ => LeaseRead::Failed,
+        };
+        self.inform(member, Input::Edge(News::Lease { node, read }));
+    }
+}
+
+// The writer.
+impl World {
+    fn decide(&mut self, member: MemberId, decision: Decision) {
+        if let Some(node) = self.node_named(&decision.node.name) {
+            self.trace.text(decision.verdict.as_str());
+            self.tell(What::Decided {
+                by: member,
+                node,
+                decision: Box::new(decision.clone()),
+            });
+        }
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        let writes = decision.verdict.reason().is_some();
+        if !writes && let Some(withdrawn) = edge.writing.get_mut(&decision.node) {
+            *withdrawn = true;
+        }
+        edge.waiting
+            .retain(|(_, waiting)| waiting.node != decision.node);
+        if writes && edge.waiting.len() >= PENDING_MAX {
+            self.report(member, &decision, WriteOutcome::Failed);
+        } else if writes {
+            edge.waiting.push_back((now, decision));
+            self.step_writer(member);
+        }
+    }
+
+    fn step_writer(&mut self, member: MemberId) {
+        loop {
+            let Some((now, edge)) = self.edge(member) else {
+                return;
+            };
+            if edge.closed_until.is_some_and(|until| until > now) {
+                return;
+            }
+            if edge.closed_until.take().is_some() {
+                // It was decided on what was known before.
+                let waiting = std::mem::take(&mut edge.waiting);
+                for (_, decision) in waiting {
+                    self.report(member, &decision, WriteOutcome::Failed);
+                }
+                return;
+            }
+            let Some((since, _)) = edge.waiting.front() else {
+                return;
+            };
+            if now.since(*since) > DECISION_AGE_MAX {
+                if let Some((_, decision)) = edge.waiting.pop_front() {
+                    self.report(member, &decision, WriteOutcome::Superseded);
+                }
+                continue;
+            }
+            if edge.writing.len() >= WRITES_AT_ONCE {
+                return;
+            }
+            let idle =
+                |(_, decision): &(Moment, Decision)| !edge.writing.contains_key(&decision.node);
+            let Some(index) = edge.waiting.iter().position(idle) else {
+                return;
+            };
+            let Some((_, decision)) = edge.waiting.remove(index) else {
+                return;
+            };
+            self.attempt(member, decision);
+        }
+    }
+
+    fn attempt(&mut self, member: MemberId, decision: Decision) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        if !edge.may_act(now) {
+            self.report(member, &decision, WriteOutcome::Failed);
+            return;
+        }
+        edge.writing.insert(decision.node.clone(), false);
+        let node = decision.node.clone();
+        self.call(member, Call::Get(Box::new(decision), now), Ask::Get(node));
+    }
+
+    /// The Node was read afresh.
+    fn got(
+        &mut self,
+        member: MemberId,
+        decision: Box<Decision>,
+        began: Moment,
+        node: Option<(Box<NodeSeen>, u64)>,
+    ) {
+        let Some((now, edge)) = self.edge(member) else {
+            return;
+        };
+        let withdrawn = edge.writing.get(&decision.node) == Some(&true);
+        let Some((fresh, version)) = node else {
+            self.wrote(member, &decision, WriteOutcome::Gone);
+            return;
+        };
+        if let Some(outcome) = overtaken(&fresh, &decision) {
+            self.wrote(member, &decision, outcome);
+        } else if withdrawn || now.since(began) > READ_AGE_MAX {
+            self.wrote(member, &decision, WriteOutcome::Superseded);
+        } else if edge.may_act(now) {
+            let ask = Ask::Patch(decision.clone(), version);
+            self.call(member, Call::Patch(decision), ask);
+        } else {
+            self.wrote(member, &decision, WriteOutcome::Failed);
+        }
+    }
+
+    fn wrote(&mut self, member: MemberId, decision: &Decision, outcome: WriteOutcome) {
+        if let Some((_, edge)) = self.edge(member) {
+            edge.writing.remove(&decision.node);
+        }
+        self.report(member, decision, outcome);
+    }
+
+    fn write_failed(&mut self, member: MemberId, decision: &Decision) {
+        if let Some((now, edge)) = self.edge(member) {
+            edge.closed_until = Some(now + WRITER_CLOSED);
+        }
+        self.wrote(member, decision, WriteOutcome::Failed);
+    }
+
+    fn report(&mut self, member: MemberId, decision: &Decision, outcome: WriteOutcome) {
+        if outcome != WriteOutcome::Written
+            && let Some(node) = self.node_named(&decision.node.name)
+        {
+            self.tell(What::NotWritten {
+                by: member,
+                node,
+                outcome,
+            });
+        }
+        let written = News::Written {
+            node: decision.node.clone(),
+            episode: decision.episode,
+            outcome,
+        };
+        self.inform(member, Input::Edge(written));
+    }
+}
