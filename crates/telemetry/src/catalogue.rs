@@ -111,7 +111,7 @@ macro_rules! catalogue {
 catalogue! {
     BUILD_INFO = All Gauge "swimlet_build_info" { "version": OPEN, "role": &["agent", "aggregator"] } "Always 1; the labels are this process's version and role.";
     START_TIME = All Gauge "swimlet_start_time_seconds" {} "When this process started, as Unix time in seconds.";
-    MEMBERS = All Gauge "swimlet_mesh_members" { "state": &["alive", "suspect", "down", "left"] } "Members of the mesh as this member holds them, by state.";
+    MEMBERS = All Gauge "swimlet_mesh_members" { "state": &["alive", "suspect", "down", "left"] } "The other members of the mesh as this member holds them, by state.";
     LOCAL_HEALTH = All Gauge "swimlet_mesh_local_health" {} "Lifeguard's local health multiplier: 0 is healthy, 8 is sick.";
     LINKS = All Gauge "swimlet_mesh_links" {} "Open QUIC links.";
     PROBES = All Counter "swimlet_mesh_probes_total" { "result": &["acked", "missed"] } "Direct probes by result.";

@@ -83,8 +83,8 @@ pub(super) const GLANCE: Row = Row {
         },
         Panel {
             title: "Taken back, 24 h",
-            about: "Unknowns of swimlet that a live kubelet took back while no peer reached it. Each may have been a wrong write.",
-            kind: ANY_IS_WRONG,
+            about: "Unknowns of swimlet that a kubelet took back before a peer reached it. At a reboot the kubelet may simply be quicker than the agent; where no peer reaches the node afterwards, it was a wrong write, and an alert fires.",
+            kind: NONE_IS_RIGHT,
             unit: Unit::Count,
             width: 3,
             empty: "not scraped",

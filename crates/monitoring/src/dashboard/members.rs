@@ -7,7 +7,7 @@ pub(super) const MESH: Row = Row {
     panels: &[
         Panel {
             title: "Members, as the leader sees them",
-            about: "Agents and aggregators by state.",
+            about: "Agents and aggregators by state, the leader itself apart.",
             kind: Kind::Stacked,
             unit: Unit::Count,
             width: 8,
