@@ -200,6 +200,8 @@ impl Edge {
 
         let mut ended = Ok(());
         tokio::select! {
+            // A task that has already ended for the stop's sake is not missed.
+            biased;
             () = stop.cancelled() => {}
             Some(joined) = tasks.join_next() => {
                 ended = Err(match joined {

@@ -250,8 +250,7 @@ async fn one_condition_is_written_and_the_pods_follow() {
         pods_before.push(pod(&admin, name).await);
     }
 
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
 
     let after = node(&admin, "a").await;
     let ready = condition(&after, "Ready");
@@ -370,8 +369,7 @@ async fn a_heartbeat_between_read_and_patch_makes_it_a_conflict() {
         edge.node("a").await;
     }
     let fresh = edge.last_seen("a").clone();
-    edge.handle.decide(decision(&fresh)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&fresh)).await;
 }
 
 /// Guards the election on the real API server: one of three leads, a pause reaches all of them,
@@ -481,8 +479,7 @@ async fn a_missing_verb_is_named() {
 
     apply(&cluster, "rbac.yaml").await;
     until("the gap is closed", async || handle.readiness().is_ready()).await;
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
 }
 
 /// Guards that a wrong address is said to be one, and that nothing is thrown away meanwhile.

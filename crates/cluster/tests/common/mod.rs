@@ -130,6 +130,19 @@ impl Running {
         .await
     }
 
+    /// Has a decision written, and decides anew as the judge does: on a machine so busy that this
+    /// process hardly runs, the writer takes that for a pause and gives decisions back.
+    pub(crate) async fn write(&mut self, decision: &Decision) {
+        loop {
+            self.handle.decide(decision.clone()).unwrap();
+            match self.outcome().await {
+                WriteOutcome::Written => return,
+                WriteOutcome::Superseded | WriteOutcome::Failed => {}
+                other => panic!("not written: {other:?}"),
+            }
+        }
+    }
+
     /// Stops as on the first signal, and returns how it ended.
     pub(crate) async fn stopped(mut self) -> Result<(), EdgeError> {
         self.stop.cancel();

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use swimlet_cluster::Mode;
 use swimlet_standin::Verb;
-use swimlet_verdict::{ReadyStatus, WriteOutcome};
+use swimlet_verdict::ReadyStatus;
 
 use crate::common::{condition, decision, until};
 use crate::support::{
@@ -123,8 +123,7 @@ async fn a_pod_whose_turn_comes_late_is_marked_only_after_a_fresh_look_at_the_no
     let seen = edge.node("a").await;
     edge.leads().await;
     let mut holds = [(); 2].map(|()| standin.hold(to(Verb::Patch, "pods")));
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
     for hold in &mut holds {
         hold.reached().await.unwrap();
     }
@@ -150,8 +149,7 @@ async fn pods_are_all_marked_through_a_slow_server() {
         seen,
     } = Scene::of(Mode::Enforce, &["p1", "p2", "p3", "p4", "p5", "p6"]).await;
     standin.delay_all(to(Verb::Patch, "pods"), Duration::from_millis(1_100));
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
     let stats = edge.handle.stats().pods.clone();
     until("all are dealt with", async || value(&stats.nodes) == 1).await;
     assert_eq!(ready_status(&client, "Pod", "p6").await, "False");

@@ -27,8 +27,7 @@ async fn a_decision_becomes_one_condition_and_the_pods_follow() {
     edge.leads().await;
     let before = read(&client, "Node", "a").await;
 
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
 
     let after = read(&client, "Node", "a").await;
     let ready = condition(&after, "Ready");
@@ -232,8 +231,7 @@ async fn nothing_is_written_without_leadership_or_in_a_pause() {
 
     edge.handle.stand(true);
     edge.leads().await;
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
 }
 
 async fn pause(client: &Client, value: Value) {
@@ -268,6 +266,5 @@ async fn a_hold_that_lands_after_the_decision_stops_the_write() {
     assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
 
     annotate(&client, "a", json!({"swimlet.dev/hold": Value::Null})).await;
-    edge.handle.decide(decision(&seen)).unwrap();
-    assert_eq!(edge.outcome().await, WriteOutcome::Written);
+    edge.write(&decision(&seen)).await;
 }
