@@ -42,10 +42,15 @@ async fn a_busy_server_is_left_alone_and_decisions_are_asked_anew() {
                 .filter(|request| of_node.matches(request))
                 .count()
         };
+        let stats = edge.handle.stats().writer.clone();
+        let failed = value(&stats.failed);
         standin.answer_next(1, status_patch().name(refused), answer);
         let sent = Instant::now();
         edge.handle.decide(decision(&seen[refused])).unwrap();
-        until("the server refused", async || patches(refused) == 1).await;
+        until("the writer has heard it", async || {
+            value(&stats.failed) > failed
+        })
+        .await;
         // This one waits behind the refusal, and both are given back.
         edge.handle.decide(decision(&seen[waits])).unwrap();
         for _ in [refused, waits] {
