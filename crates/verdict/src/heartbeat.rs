@@ -24,6 +24,8 @@ pub(crate) struct HeartbeatTrack {
     read: Option<(Moment, Moment)>,
     /// The read in flight: when it was asked for.
     asked: Option<Moment>,
+    /// The read in flight is of before the case, and no measure for it.
+    outdated: bool,
     failed: Option<Moment>,
     /// The last heartbeat seen, of whatever kind.
     moved: Option<Moment>,
@@ -45,6 +47,7 @@ impl HeartbeatTrack {
             lease_still_since: None,
             read: None,
             asked: None,
+            outdated: false,
             failed: None,
             moved: None,
             status_still_since: now,
@@ -57,6 +60,7 @@ impl HeartbeatTrack {
         self.lease = Lease::Unread;
         self.lease_still_since = None;
         self.read = None;
+        self.outdated = self.in_flight();
         self.failed = None;
     }
 
@@ -78,6 +82,7 @@ impl HeartbeatTrack {
 
     pub(crate) fn ask(&mut self, now: Moment) {
         self.asked = Some(now);
+        self.outdated = false;
     }
 
     pub(crate) fn in_flight(&self) -> bool {
@@ -97,7 +102,13 @@ impl HeartbeatTrack {
     }
 
     pub(crate) fn lease_read(&mut self, now: Moment, read: LeaseRead) {
-        let asked = self.asked.take().unwrap_or(now);
+        // An answer that nobody waits for any more may be as old as it likes.
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        if self.outdated {
+            return;
+        }
         match read {
             LeaseRead::Failed => {
                 self.failed = Some(now);
@@ -217,3 +228,6 @@ impl HeartbeatTrack {
         period * SILENT_PERIODS
     }
 }
+
+#[cfg(test)]
+mod tests;
