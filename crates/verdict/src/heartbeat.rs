@@ -124,12 +124,16 @@ impl HeartbeatTrack {
                 fingerprint,
                 duration,
             } => {
-                if let Lease::Seen {
-                    fingerprint: before,
-                    ..
-                } = self.lease
-                    && before != fingerprint
-                {
+                let renewed = match self.lease {
+                    Lease::Unread => false,
+                    // It appeared, or it is in use again: a living kubelet wrote it since.
+                    Lease::Absent => true,
+                    Lease::Seen {
+                        fingerprint: before,
+                        ..
+                    } => before != fingerprint,
+                };
+                if renewed {
                     self.moved = Some(now);
                     self.lease_still_since = None;
                 }

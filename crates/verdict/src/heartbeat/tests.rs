@@ -47,3 +47,18 @@ fn an_answer_that_nobody_waits_for_is_not_fresh() {
     track.lease_read(again, renewed(1));
     assert!(track.fresh(again, Duration::ZERO));
 }
+
+/// Guards a kubelet whose Lease was away: one that appears during a case, or that was left behind
+/// and is renewed again, was written by it since, and is a heartbeat like any renewal.
+#[test]
+fn a_lease_that_appears_is_a_heartbeat() {
+    let mut track = HeartbeatTrack::new(at(0));
+    track.begin();
+    track.ask(at(1_000));
+    track.lease_read(at(1_010), LeaseRead::None);
+    assert_eq!(track.column(at(900)), Heartbeats::None);
+    track.ask(at(5_000));
+    track.lease_read(at(5_010), renewed(1));
+    assert_eq!(track.column(at(900)), Heartbeats::Moving);
+    assert!(track.silent_for(at(5_010)).is_zero());
+}
