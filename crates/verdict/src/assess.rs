@@ -387,8 +387,9 @@ impl View<'_> {
             .collect()
     }
 
-    /// Brake 3 in a cluster of several zones: whether a host of each of these zones found
-    /// the node silent in one of the kept rounds, and there is such a zone beside its own.
+    /// Brake 3 in a cluster of several zones: whether a host of each of these zones but its
+    /// own found the node silent in one of the kept rounds. Where no other zone is left to
+    /// ask, nobody is: then it is witnesses of one zone that speak, whose word is weak.
     pub(crate) fn zones_confirm(
         &self,
         node: &Node,
@@ -401,11 +402,10 @@ impl View<'_> {
             .filter(|round| round.asked >= floor)
             .flat_map(|round| self.zones_of(&self.words(node, round, false)))
             .collect();
-        let mut others = zones
+        zones
             .iter()
             .filter(|zone| **zone != node.seen.zone)
-            .peekable();
-        others.peek().is_some() && others.all(|zone| confirmed.contains(zone))
+            .all(|zone| confirmed.contains(zone))
     }
 
     fn name(&self, witnesses: &Words) -> Vec<Witness> {

@@ -69,6 +69,15 @@ impl Profile {
         }
     }
 
+    /// How far the two Lease reads that a decision compares lie apart, or farther.
+    #[must_use]
+    pub fn lease_watched(self) -> Duration {
+        match self {
+            Self::Default | Self::Fast => self.persistence() / constants::LEASE_WATCHED_DIVISOR,
+            Self::Cautious => constants::LEASE_WATCHED_CAUTIOUS,
+        }
+    }
+
     /// Time between two rounds of verification.
     #[must_use]
     pub const fn round_interval(self) -> Duration {

@@ -90,6 +90,9 @@ pub const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);
 /// persistence apart, or farther: the first is asked for at the first accusation, so it
 /// takes half of the interval to lose it and read again.
 pub const LEASE_WATCHED_DIVISOR: u32 = 2;
+/// The same in `cautious`: a renewal of every live kubelet falls between them, its period
+/// of 10 s and its jitter of 4 % included, also where the first reads failed.
+pub const LEASE_WATCHED_CAUTIOUS: Duration = Duration::from_secs(11);
 /// A failed Lease read is repeated after this time.
 pub const LEASE_RETRY: Duration = Duration::from_secs(1);
 /// A Lease read that was answered longer ago than this is too old for a decision. Counted

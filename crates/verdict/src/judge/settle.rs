@@ -7,8 +7,7 @@ use swimlet_protocol::{Moment, NodeName};
 use super::Judge;
 use crate::assess::Assessment;
 use crate::constants::{
-    DECIDE_ANEW_AFTER, LEASE_FRESH, LEASE_READ_INTERVAL, LEASE_READS_MAX, LEASE_WATCHED_DIVISOR,
-    WRITE_OUTCOME_WITHIN,
+    DECIDE_ANEW_AFTER, LEASE_FRESH, LEASE_READ_INTERVAL, LEASE_READS_MAX, WRITE_OUTCOME_WITHIN,
 };
 use crate::evidence::Evidence;
 use crate::input::{ApiHealth, WatchHealth};
@@ -129,7 +128,7 @@ impl Judge {
         if let Some(rule) = self.withheld(node, found) {
             return Gate::Withhold(rule);
         }
-        let watched = self.config.profile.persistence() / LEASE_WATCHED_DIVISOR;
+        let watched = self.config.profile.lease_watched();
         if node.heartbeats.fresh(self.now, watched) {
             Gate::Go
         } else {

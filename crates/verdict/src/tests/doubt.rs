@@ -124,6 +124,20 @@ fn a_node_cut_off_from_its_peers_is_never_written_in_cautious() {
     }
 }
 
+/// The same where the API server fails the first reads of its Lease: the reads that are
+/// compared lie a whole period of a kubelet apart.
+#[test]
+fn cautious_waits_for_a_renewal_that_it_can_see() {
+    for index in 0..12 {
+        let mut village = Village::of(12, &["a", "b", "c"], Profile::Cautious);
+        let name = format!("n{index}");
+        village.lease_reads_fail = 8;
+        village.host(&name).side = 1;
+        village.run(secs(60));
+        assert!(village.writes.is_empty(), "{name}: {:?}", village.writes);
+    }
+}
+
 /// The memory of a cut-off node ends when its heartbeats stop for two periods: it
 /// died out of sight.
 #[test]

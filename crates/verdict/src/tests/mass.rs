@@ -409,3 +409,16 @@ fn a_node_cut_over_two_datagrams_is_not_silent_by_the_first() {
         .any(|(verdict, _)| *verdict == Verdict::Withheld);
     assert!(!withheld, "not even but for a brake: {said:?}");
 }
+
+/// Brake 3 where no other zone is left to ask: one of two zones died, and part of the other
+/// with it. Witnesses of one zone are weak, so it waits for the heartbeats, and no longer.
+#[test]
+fn many_at_once_with_no_other_zone_left_wait_for_the_heartbeats() {
+    let mut village = Village::of(20, &["a", "b"], Profile::Fast);
+    let died = village.now;
+    village.each(0..20, |host| host.power = host.zone == "a");
+    village.each([0, 2, 4], |host| host.power = false);
+    village.run_until(secs(120), |village| village.writes.len() == 13);
+    let quickest = village.writes.iter().map(|(at, ..)| at.since(died)).min();
+    assert!(quickest >= Some(secs(20)), "{quickest:?}");
+}
