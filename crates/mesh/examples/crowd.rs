@@ -4,12 +4,13 @@
 //! a millisecond, nobody dies, nothing is encoded. Prints JSON:
 //!
 //! ```text
-//! cargo run --release -p swimlet-mesh --example crowd -- MEMBERS SECONDS
+//! cargo run --release -p swimlet-mesh --example crowd -- MEMBERS SECONDS [join]
 //! ```
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_mesh::{Commons, Config, Input, Mesh, Output};
@@ -84,7 +85,8 @@ impl Crowd {
         })
     }
 
-    fn join(&mut self, me: MemberRecord) {
+    /// Starts the next member: to join, or as one that knows `others`.
+    fn start(&mut self, me: MemberRecord, others: Option<&[Arc<MemberRecord>]>) {
         let i = self.members.len();
         let identity = Identity {
             cluster: self.cluster.clone(),
@@ -98,10 +100,15 @@ impl Crowd {
             seeds: (0..AGGREGATORS).map(address).collect(),
             peers: Vec::new(),
         };
-        self.keys.insert(identity.key(), i);
-        self.identities.push(identity);
-        self.members
-            .push(Mesh::sharing(self.now, config, &self.commons));
+        if self.keys.insert(identity.key(), i).is_none() {
+            self.identities.push(identity);
+        }
+        self.members.push(match others {
+            None => Mesh::sharing(self.now, config, &self.commons),
+            Some(others) => {
+                Mesh::with_members(self.now, config, &self.commons, others.iter().cloned())
+            }
+        });
         self.due.push(None);
         self.drain(i);
     }
@@ -152,7 +159,7 @@ impl Crowd {
     }
 
     fn output(&mut self, from: usize, output: Output) {
-        let me = self.identities[from].key();
+        let me = self.members[from].key();
         match output {
             Output::Send { to, frame } => self.mail_to(to, Input::Frame { from: me, frame }),
             Output::Dial { peer, .. } => self.link(from, self.keys.get(&peer).copied()),
@@ -229,12 +236,37 @@ impl Crowd {
             let spacing = Duration::from_secs(1) / STARTS_PER_SECOND as u32;
             self.run(start + spacing * u32::try_from(i).unwrap_or(u32::MAX));
             if let Some(record) = self.record(i) {
-                self.join(record);
+                self.start(record, None);
             }
         }
         while !self.is_formed(members) && self.now.since(start) < FORMATION_MAX {
             self.run(self.now + Duration::from_secs(1));
         }
+    }
+}
+
+impl Crowd {
+    /// Starts members that know each other within a second, and runs until their links stand.
+    fn place(&mut self, members: usize) {
+        let records: Vec<_> = (0..members)
+            .filter_map(|i| self.record(i))
+            .map(Arc::new)
+            .collect();
+        self.commons = Commons::of(records.iter().map(|record| record.key(&self.cluster)));
+        // Whoever is dialled may start a little later.
+        for record in &records {
+            let identity = Identity {
+                cluster: self.cluster.clone(),
+                role: record.role,
+                name: record.name.clone(),
+            };
+            self.keys.insert(identity.key(), self.identities.len());
+            self.identities.push(identity);
+        }
+        for record in &records {
+            self.start(MemberRecord::clone(record), Some(&records));
+        }
+        self.run(self.now + Duration::from_secs(30));
     }
 }
 
@@ -288,9 +320,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let members = usize::try_from(number(1_000)?)?;
     let seconds = Duration::from_secs(number(60)?);
+    let joins = arguments.next().is_some_and(|how| how == "join");
     let mut crowd = Crowd::new("crowd".parse()?);
     let (started, start) = (cpu(), crowd.now);
-    crowd.form(members);
+    if joins {
+        crowd.form(members);
+    } else {
+        crowd.place(members);
+    }
     let formed = crowd.is_formed(members);
     let phase = if formed { "formation" } else { "unformed" };
     let (simulated, inputs) = (crowd.now.since(start), crowd.inputs);
@@ -299,7 +336,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         report(phase, &crowd, simulated, cpu() - started, inputs)
     );
     // Links settle and news runs out before it counts as rest.
-    crowd.run(crowd.now + Duration::from_secs(60));
+    crowd.run(crowd.now + Duration::from_secs(30));
     let (started, start, before) = (cpu(), crowd.now, crowd.inputs);
     crowd.run(crowd.now + seconds);
     let (simulated, inputs) = (crowd.now.since(start), crowd.inputs - before);

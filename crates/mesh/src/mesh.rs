@@ -108,6 +108,38 @@ impl Mesh {
         Self::start(now, config, Some(commons.clone()))
     }
 
+    /// One of many members in this process that starts in the middle of its mesh: it holds all
+    /// of `members` alive, in the generations of their records, as if it had just joined and
+    /// synced, and links to those whom it watches. Its own record may be among them. As any
+    /// other, an aggregator asks some agents what they remember.
+    ///
+    /// For simulations of what happens in a large mesh, in which each member would otherwise
+    /// have to be told of each other first.
+    #[must_use]
+    pub fn with_members(
+        now: Moment,
+        config: Config,
+        commons: &Commons,
+        members: impl IntoIterator<Item = Arc<MemberRecord>>,
+    ) -> Self {
+        let mut mesh = Self::sharing(now, config, commons);
+        for record in members {
+            let key = record.key(&mesh.cluster);
+            if key == mesh.key {
+                continue;
+            }
+            let member = Member::new(key, Arc::clone(&record), Incarnation::default(), now);
+            if !mesh.table.contains(key) && mesh.table.insert(member) {
+                mesh.table.place(key);
+                mesh.note_addresses(key, &[], &record.addresses);
+            }
+        }
+        mesh.joins.joined = true;
+        mesh.timers.cancel(Timer::Join);
+        mesh.timers.set(Timer::Repair, now);
+        mesh
+    }
+
     fn start(now: Moment, config: Config, commons: Option<Commons>) -> Self {
         let Config {
             cluster,

@@ -15,7 +15,7 @@ use swimlet_protocol::{
     Generation, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role, Zone,
 };
 
-use crate::constants::MEMBERS_MAX;
+use crate::constants::{MEMBERS_MAX, OBSERVERS};
 use crate::names::{Commons, Directory, Id, KeyHash};
 use crate::rings::Rings;
 
@@ -250,6 +250,28 @@ impl Table {
         self.entry(key).map(|entry| entry.state)
     }
 
+    /// Its generation, its incarnation and what it is held to be.
+    pub(crate) fn standing(
+        &self,
+        key: MemberKey,
+    ) -> Option<(Generation, Incarnation, MemberState)> {
+        let entry = self.entry(key)?;
+        Some((entry.record.generation, entry.incarnation, entry.state))
+    }
+
+    /// Whether the member confirmed over this link, or a later one, what is known of it, and
+    /// nobody hints at anything else.
+    pub(crate) fn is_settled(&self, key: MemberKey, link: u64) -> bool {
+        let aside = self
+            .directory
+            .names()
+            .id(key)
+            .and_then(|id| self.asides.get(&id));
+        aside.map_or(link == 0, |aside| {
+            link <= aside.confirmed_by && aside.hint.is_none()
+        })
+    }
+
     /// What a member says of itself.
     pub(crate) fn record(&self, key: MemberKey) -> Option<&Arc<MemberRecord>> {
         self.entry(key).map(|entry| &entry.record)
@@ -321,6 +343,13 @@ impl Table {
     /// Who watches `subject`, gone or not; see [`Rings::observers_of`].
     pub(crate) fn observers_of(&self, subject: MemberKey) -> Vec<MemberKey> {
         self.rings.observers_of(self.directory.names(), subject)
+    }
+
+    /// How many watch a member and are not gone, if that shows without looking for them.
+    pub(crate) fn observer_count(&self) -> Option<usize> {
+        // All that have a place are there: the member itself, and the others.
+        let all = self.gone.is_empty() && self.rings.len() == self.len + 1;
+        all.then(|| self.len.min(OBSERVERS))
     }
 
     /// Whom `observer` watches, gone or not.

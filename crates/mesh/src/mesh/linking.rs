@@ -277,11 +277,12 @@ impl Mesh {
     }
 
     fn keep_these(&mut self, now: Moment, kept: &BTreeSet<MemberKey>) {
-        let old: Vec<_> = self.watches.keys().copied().collect();
-        for key in old {
-            if let Some(watch) = self.watches.get_mut(&key) {
-                watch.kept &= kept.contains(&key);
-            }
+        let mut idle = Vec::new();
+        for (&key, watch) in &mut self.watches {
+            watch.kept &= kept.contains(&key);
+            idle.extend(watch.is_idle().then_some(key));
+        }
+        for key in idle {
             self.drop_if_idle(key);
         }
         for &key in kept {

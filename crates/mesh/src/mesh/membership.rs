@@ -238,11 +238,10 @@ impl Mesh {
     /// The member itself names the generation we know, and its incarnation.
     fn confirm(&mut self, now: Moment, key: MemberKey, at: Incarnation) {
         let number = self.links.link(key).map_or(0, |link| link.number);
-        let Some(member) = self.table.member(key) else {
+        let Some((_, held, state)) = self.table.standing(key) else {
             return;
         };
-        let (held, state) = (member.incarnation, member.state);
-        if number > member.confirmed_by || member.hint.is_some() {
+        if !self.table.is_settled(key, number) {
             self.table.update(key, |member| {
                 member.confirmed_by = number.max(member.confirmed_by);
                 member.hint = None;
@@ -479,7 +478,12 @@ impl Mesh {
         }
     }
 
-    fn note_addresses(&mut self, key: MemberKey, old: &[SocketAddr], new: &[SocketAddr]) {
+    pub(super) fn note_addresses(
+        &mut self,
+        key: MemberKey,
+        old: &[SocketAddr],
+        new: &[SocketAddr],
+    ) {
         for (address, before) in self.table.claim_addresses(key, old, new) {
             self.event(Event::AddressConflict {
                 before,

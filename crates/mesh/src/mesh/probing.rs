@@ -70,10 +70,9 @@ impl Mesh {
 
     /// Puts a probe on the subject's link.
     pub(super) fn send_probe(&mut self, now: Moment, subject: MemberKey) {
-        let Some(member) = self.table.member(subject) else {
+        let Some((target, _, held)) = self.table.standing(subject) else {
             return;
         };
-        let (target, held) = (member.generation(), member.state);
         self.probe_seq = self.probe_seq.wrapping_add(1);
         let seq = self.probe_seq;
         let probe = Probe {
@@ -279,7 +278,7 @@ impl Mesh {
 
     /// The watch of a subject, made if there is none.
     pub(super) fn watch(&mut self, now: Moment, subject: MemberKey) -> &mut Watch {
-        let proven = self.is_path_proven(subject);
+        let proven = !self.watches.contains_key(&subject) && self.is_path_proven(subject);
         self.watches
             .entry(subject)
             .or_insert_with(|| Watch::new(now, proven))
@@ -350,7 +349,9 @@ impl Mesh {
 
     /// How often each observer of that subject probes it.
     fn period_of(&self, subject: MemberKey) -> Duration {
-        let observers = u32::try_from(self.observers_of(subject).len()).unwrap_or(u32::MAX);
+        let observers = self.table.observer_count();
+        let observers = observers.unwrap_or_else(|| self.observers_of(subject).len());
+        let observers = u32::try_from(observers).unwrap_or(u32::MAX);
         PROBE_INTERVAL * observers.max(1)
     }
 

@@ -817,3 +817,22 @@ fn a_mesh_of_three_hundred_forms_within_thirty_seconds() {
         assert!(stats.links >= stats.subjects, "{stats:?}");
     }
 }
+
+/// Members that were made knowing each other are a mesh like one that formed by itself.
+#[test]
+fn members_that_start_knowing_each_other_are_at_rest_and_notice_a_death() {
+    let mut net = Net::placed(28, 3, 57);
+    net.run(20 * SECOND);
+    let since = net.now;
+    net.run(20 * SECOND);
+    assert_quiet(&net, since);
+    for i in net.living() {
+        assert_eq!(watchers(&net, i), OBSERVERS, "of {i}");
+        let stats = net.nodes[i].mesh.stats();
+        assert_eq!((stats.joins, stats.foca_errors), (0, 0));
+    }
+    net.kill(30);
+    assert!(net.run_until(15 * SECOND, |net| {
+        net.who_differs(30, MemberState::Down).is_empty()
+    }));
+}

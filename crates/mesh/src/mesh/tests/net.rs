@@ -18,7 +18,7 @@ use swimlet_protocol::{
     Role, Zone,
 };
 
-use crate::{Config, Event, Input, Mesh, Output};
+use crate::{Commons, Config, Event, Input, Mesh, Output};
 
 /// What happens at some moment.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ pub(super) struct Net {
     pub(super) cut: BTreeSet<(usize, usize)>,
     /// Also says what every member did, if set.
     pub(super) trace: Option<DefaultHasher>,
+    /// What whoever starts shares with the others, and knows.
+    placed: Option<(Commons, Vec<Arc<MemberRecord>>)>,
     seeds: Vec<SocketAddr>,
     keys: BTreeMap<MemberKey, usize>,
     queue: BTreeMap<(Moment, u64), Action>,
@@ -83,6 +85,17 @@ pub(super) fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, a, b], 10270))
 }
 
+fn record(role: Role, i: usize) -> MemberRecord {
+    MemberRecord {
+        role,
+        name: format!("m{i}").parse().unwrap(),
+        generation: Generation(1_700_000_000_000 + i as u64),
+        zone: Zone::default(),
+        addresses: Bounded::fill(&mut std::iter::once(address(i))),
+        kubelet_port: 10250,
+    }
+}
+
 impl Net {
     /// Nobody yet; whoever comes joins through the first `seeds` members.
     pub(super) fn with_seeds(seed: u64, seeds: usize) -> Self {
@@ -92,6 +105,7 @@ impl Net {
             loss: 0.0,
             cut: BTreeSet::new(),
             trace: None,
+            placed: None,
             seeds: (0..seeds).map(address).collect(),
             keys: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -118,16 +132,28 @@ impl Net {
         net
     }
 
+    /// The same mesh, of members that share names and know each other from the start.
+    pub(super) fn placed(seed: u64, aggregators: usize, agents: usize) -> Self {
+        let mut net = Self::with_seeds(seed, aggregators.max(1));
+        let role = |i| {
+            if i < aggregators {
+                Role::Aggregator
+            } else {
+                Role::Agent
+            }
+        };
+        let all = 0..aggregators + agents;
+        let records: Vec<_> = all.map(|i| Arc::new(record(role(i), i))).collect();
+        net.placed = Some((Commons::default(), records.clone()));
+        for record in records {
+            net.add(record.role);
+        }
+        net
+    }
+
     pub(super) fn add(&mut self, role: Role) -> usize {
         let i = self.nodes.len();
-        let record = MemberRecord {
-            role,
-            name: format!("m{i}").parse().unwrap(),
-            generation: Generation(1_700_000_000_000 + i as u64),
-            zone: Zone::default(),
-            addresses: Bounded::fill(&mut std::iter::once(address(i))),
-            kubelet_port: 10250,
-        };
+        let record = record(role, i);
         let identity = Identity {
             cluster: cluster(),
             role,
@@ -312,16 +338,19 @@ impl Net {
 
     fn mesh(&mut self, record: &MemberRecord) -> Mesh {
         self.serial += 1;
-        Mesh::new(
-            self.now,
-            Config {
-                cluster: cluster(),
-                me: record.clone(),
-                seed: self.serial,
-                seeds: self.seeds.clone(),
-                peers: Vec::new(),
-            },
-        )
+        let config = Config {
+            cluster: cluster(),
+            me: record.clone(),
+            seed: self.serial,
+            seeds: self.seeds.clone(),
+            peers: Vec::new(),
+        };
+        match &self.placed {
+            None => Mesh::new(self.now, config),
+            Some((commons, all)) => {
+                Mesh::with_members(self.now, config, commons, all.iter().cloned())
+            }
+        }
     }
 
     fn unwake(&mut self, node: usize) {
