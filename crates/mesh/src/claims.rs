@@ -7,16 +7,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use swimlet_protocol::codec::encoded_len;
-use swimlet_protocol::frame::{CLAIMS_MAX, Claim, Frame, REPORTS_MAX, SelfReport};
-use swimlet_protocol::{Bounded, MemberKey, Moment};
+use swimlet_protocol::frame::{CLAIMS_MAX, Claim, Finding, Frame, REPORTS_MAX, SelfReport};
+use swimlet_protocol::{Bounded, Generation, MemberKey, Moment};
 
-use crate::constants::{CLAIM_AGE_MAX, NEWS_BYTES, RELAY_MAX};
+use crate::constants::{CLAIM_AGE_MAX, CLAIM_ORDER_SLACK, CLAIM_REPEAT_MIN, NEWS_BYTES, RELAY_MAX};
 
 /// What waits to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// Our own claims, the newest per subject; we watch few.
     mine: BTreeMap<MemberKey, Aged<Claim>>,
+    /// Accusations we took back, said again until no older word can be under way; an
+    /// entry per subject whose last claim was [`Finding::Answered`].
+    repeats: BTreeMap<MemberKey, Repeat>,
     /// Our own last self-report.
     report: Option<Aged<SelfReport>>,
     /// As an aggregator: what came from agents, for the other aggregators.
@@ -26,11 +29,75 @@ pub(crate) struct Outbox {
     reports_dropped: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Aged<T> {
     item: T,
     /// When it was found, on our clock.
     found: Moment,
+}
+
+/// A word that is said again.
+#[derive(Debug)]
+struct Repeat {
+    claim: Aged<Claim>,
+    due: Moment,
+    pause: Duration,
+}
+
+/// The last claim of one accuser about one subject.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    finding: Finding,
+    generation: Generation,
+    /// When it was found, on our clock: later than in truth by the time on the wire.
+    found: Moment,
+}
+
+/// What a claim adds to what its accuser said before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// It is the accuser's latest word.
+    New,
+    /// The accuser said just this before.
+    Repeated,
+    /// The accuser found something else since.
+    Older,
+}
+
+impl Heard {
+    pub(crate) fn new(now: Moment, claim: &Claim) -> Self {
+        Self {
+            finding: claim.finding,
+            generation: claim.generation,
+            found: found(now, claim.age_ms),
+        }
+    }
+
+    /// When it was found.
+    pub(crate) const fn found(&self) -> Moment {
+        self.found
+    }
+
+    /// How `next` stands to this one of the same accuser about the same subject.
+    ///
+    /// Where the wire may have changed their order, the answer is taken for the later
+    /// one: a miss is said again a second later, a false one would stand for ten.
+    pub(crate) fn order(&self, next: &Self) -> Order {
+        if (next.generation, next.finding) == (self.generation, self.finding) {
+            return Order::Repeated;
+        }
+        let newer = match (self.finding, next.finding) {
+            (Finding::Answered, Finding::Missed { .. }) => {
+                next.found > self.found + CLAIM_ORDER_SLACK
+            }
+            _ => next.found + CLAIM_ORDER_SLACK >= self.found,
+        };
+        if newer || next.generation != self.generation {
+            Order::New
+        } else {
+            Order::Older
+        }
+    }
 }
 
 impl Outbox {
@@ -51,13 +118,45 @@ impl Outbox {
         self.reports_dropped
     }
 
-    /// A claim of our own, in place of the last one about the same subject.
+    /// A claim of our own, in place of the last one about the same subject. "It
+    /// answered" is repeated: datagrams get lost, and what it takes back lives on.
     pub(crate) fn claim(&mut self, now: Moment, claim: Claim) {
+        if claim.finding == Finding::Answered {
+            let repeat = Repeat {
+                claim: Aged {
+                    found: found(now, claim.age_ms),
+                    item: claim.clone(),
+                },
+                due: now + CLAIM_REPEAT_MIN,
+                pause: CLAIM_REPEAT_MIN,
+            };
+            self.repeats.insert(claim.subject, repeat);
+        } else {
+            self.repeats.remove(&claim.subject);
+        }
         let aged = Aged {
-            found: now.before(Duration::from_millis(claim.age_ms.into())),
+            found: found(now, claim.age_ms),
             item: claim,
         };
         self.mine.insert(aged.item.subject, aged);
+    }
+
+    /// Queues again what is due to be said again.
+    pub(crate) fn repeat(&mut self, now: Moment) {
+        let mine = &mut self.mine;
+        self.repeats.retain(|&subject, repeat| {
+            if repeat.due <= now {
+                mine.entry(subject).or_insert_with(|| repeat.claim.clone());
+                repeat.pause *= 2;
+                repeat.due = now + repeat.pause;
+            }
+            repeat.due.since(repeat.claim.found) <= CLAIM_AGE_MAX
+        });
+    }
+
+    /// When something is due to be said again.
+    pub(crate) fn next_repeat(&self) -> Option<Moment> {
+        self.repeats.values().map(|repeat| repeat.due).min()
     }
 
     /// Our own self-report.
@@ -75,7 +174,7 @@ impl Outbox {
             self.relayed.pop_front();
             self.claims_dropped += 1;
         }
-        let found = now.before(Duration::from_millis(claim.age_ms.into()));
+        let found = found(now, claim.age_ms);
         self.relayed.push_back(Aged { item: claim, found });
     }
 
@@ -138,6 +237,11 @@ impl Outbox {
     }
 }
 
+/// When something of this age was found, on our clock.
+pub(crate) fn found(now: Moment, age_ms: u32) -> Moment {
+    now.before(Duration::from_millis(age_ms.into()))
+}
+
 /// A duration in whole milliseconds; 49 days at most.
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
@@ -167,9 +271,8 @@ fn batches<T, const MAX: usize>(
 
 #[cfg(test)]
 mod tests {
-    use swimlet_protocol::Generation;
     use swimlet_protocol::codec::encode_frame;
-    use swimlet_protocol::frame::{Check, Finding};
+    use swimlet_protocol::frame::Check;
 
     use super::*;
 
@@ -204,6 +307,56 @@ mod tests {
         };
         assert_eq!(**claims, [claim(1, 200), claim(2, 9_300)]);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn an_answer_is_said_again_until_no_older_word_lives() {
+        let at = |ms: u64| Moment::from_micros(100_000_000 + ms * 1_000);
+        let answered = Claim {
+            finding: Finding::Answered,
+            ..claim(1, 0)
+        };
+        let mut outbox = Outbox::default();
+        outbox.claim(at(0), answered.clone());
+        let mut ages = Vec::new();
+        let mut now = Some(at(0));
+        while let Some(due) = now {
+            outbox.repeat(due);
+            let (frames, _) = outbox.take_claims(due);
+            for frame in frames {
+                let Frame::Claims(claims) = frame else {
+                    panic!("{frame:?}");
+                };
+                ages.extend(claims.iter().map(|claim| claim.age_ms));
+            }
+            now = outbox.next_repeat();
+        }
+        assert_eq!(ages, [0, 500, 1_500, 3_500, 7_500]);
+        outbox.claim(at(0), answered);
+        outbox.claim(at(1), claim(1, 0));
+        assert_eq!(outbox.next_repeat(), None, "it is missed again");
+    }
+
+    #[test]
+    fn an_answer_wins_over_an_older_miss_in_whatever_order_they_come() {
+        let at = |ms: u64| Moment::from_micros(100_000_000 + ms * 1_000);
+        let missed = |now, age| Heard::new(at(now), &claim(1, age));
+        let answered = |now, age| {
+            let claim = Claim {
+                finding: Finding::Answered,
+                ..claim(1, age)
+            };
+            Heard::new(at(now), &claim)
+        };
+        assert_eq!(answered(100, 0).order(&missed(3_000, 2_950)), Order::Older);
+        assert_eq!(answered(100, 0).order(&missed(300, 0)), Order::Older);
+        assert_eq!(answered(100, 0).order(&missed(900, 0)), Order::New);
+        assert_eq!(missed(300, 0).order(&answered(300, 200)), Order::New);
+        assert_eq!(
+            missed(5_000, 0).order(&answered(5_100, 2_000)),
+            Order::Older
+        );
+        assert_eq!(answered(100, 0).order(&answered(700, 500)), Order::Repeated);
     }
 
     #[test]

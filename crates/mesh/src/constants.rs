@@ -58,9 +58,10 @@ pub const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub const HOME_MISSES_MAX: u32 = 2;
 /// How long a home aggregator that failed is not taken again.
 pub const HOME_SHUNNED: Duration = Duration::from_secs(30);
-/// An observer that misses its subject asks the other observers with each miss
-/// up to this one; by then the rule has spoken or the subject was reached.
-pub const ASK_MISSES_MAX: u32 = 8;
+/// An observer that misses its subject asks all other observers it has links to with each
+/// miss up to this one. From then on it asks [`ASK_LINKS_MIN`] of them: by then the rule
+/// has spoken or the subject was reached, and what is left is to know that we err not alone.
+pub const ASK_ALL_MISSES: u32 = 8;
 /// Links to co-observers that are built for one miss when fewer than this stand:
 /// with the observer itself one more than [`ACCUSERS_MIN`].
 pub const ASK_LINKS_MIN: usize = 3;
@@ -93,6 +94,12 @@ pub const DEAF_AFTER: Duration = Duration::from_secs(3);
 
 /// An accusation older than this says nothing about now: ten probes of all observers.
 pub const CLAIM_AGE_MAX: Duration = Duration::from_secs(10);
+/// Two claims of one accuser may change places on the wire by this much. Between an
+/// answer and the next miss lie a slot, a probe timeout and [`REACHED_GRACE`]: more.
+pub const CLAIM_ORDER_SLACK: Duration = Duration::from_millis(500);
+/// "It answered" is said again after this time, and after twice as long each time, until
+/// what it takes back is older than [`CLAIM_AGE_MAX`]: five times, one of which arrives.
+pub const CLAIM_REPEAT_MIN: Duration = Duration::from_millis(500);
 /// "I hold it Down" is a state and holds longer than an accusation: until the
 /// speaker would have corrected itself by anti-entropy.
 pub const STATE_WORD_KEPT: Duration = Duration::from_secs(120);

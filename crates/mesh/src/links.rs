@@ -159,19 +159,13 @@ impl Links {
         taken
     }
 
-    /// Gives up dials that nobody answered; gives back whose.
-    pub(crate) fn give_up(&mut self, now: Moment) -> Vec<MemberKey> {
-        let expired: Vec<_> = self
-            .dialing
+    /// Whose dials nobody answered in time: each is to be noted as a failure.
+    pub(crate) fn expired(&self, now: Moment) -> Vec<MemberKey> {
+        self.dialing
             .iter()
             .filter(|&(_, &since)| now.since(since) >= DIAL_GIVE_UP)
             .map(|(&peer, _)| peer)
-            .collect();
-        for &peer in &expired {
-            self.dialing.remove(&peer);
-            self.note_failure(now, peer);
-        }
-        expired
+            .collect()
     }
 
     fn note_failure(&mut self, now: Moment, peer: MemberKey) {
@@ -341,7 +335,26 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 8, 8]);
         links.dial(now, peer);
-        assert_eq!(links.give_up(now + DIAL_GIVE_UP), [peer]);
+        assert_eq!(links.expired(now + DIAL_GIVE_UP), [peer]);
+    }
+
+    #[test]
+    fn a_dial_that_nobody_answered_is_one_failure() {
+        let mut links = Links::new(at(0));
+        let peer = MemberKey(1);
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            links.dial(now, peer);
+            now += DIAL_GIVE_UP;
+            for peer in links.expired(now) {
+                links.went_down(now, peer);
+            }
+            let next = links.may_dial_at(now, peer);
+            pauses.push(next.since(now).as_secs());
+            now = next;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8]);
     }
 
     #[test]

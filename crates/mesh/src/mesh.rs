@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
-use swimlet_protocol::frame::{Claim, Finding};
+use swimlet_protocol::frame::Claim;
 use swimlet_protocol::stream::digest_of;
 use swimlet_protocol::{
-    ClusterId, Frame, Generation, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role,
+    ClusterId, Frame, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role,
 };
 
 use crate::api::{Config, Event, Input, Output};
-use crate::claims::Outbox;
+use crate::claims::{Heard, Outbox};
 use crate::constants::{
     OUTPUTS_MAX, PEERS_MAX, RANDOM_INTERVAL, RESEED_INTERVAL, SEEDS_MAX, SUSPENDED_AFTER,
     SWEEP_INTERVAL, SYNC_MEMBERS_BURST, SYNC_MEMBERS_RATE,
@@ -87,7 +87,11 @@ pub struct Mesh {
     // What is on its way to others.
     news: NewsQueue,
     outbox: Outbox,
-    seen_claims: BTreeMap<(MemberKey, MemberKey), (Finding, Generation, Moment)>,
+    /// The last claim of each accuser about each subject; at most
+    /// [`RELAY_MAX`](crate::constants::RELAY_MAX).
+    seen_claims: BTreeMap<(MemberKey, MemberKey), Heard>,
+    /// On aggregators: who raised its incarnation, and when, for as long as a claim lives.
+    refuted: BTreeMap<MemberKey, Moment>,
     syncing: Option<(MemberKey, Moment)>,
     synced_at: Option<Moment>,
     sync_budget: Budget,
@@ -180,6 +184,7 @@ impl Mesh {
             news: NewsQueue::default(),
             outbox: Outbox::default(),
             seen_claims: BTreeMap::new(),
+            refuted: BTreeMap::new(),
             syncing: None,
             synced_at: None,
             sync_budget: Budget::new(now, SYNC_MEMBERS_RATE, SYNC_MEMBERS_BURST),

@@ -23,11 +23,15 @@ pub(crate) struct Suspicion {
     words: BTreeMap<MemberKey, Word>,
 }
 
+/// What one accuser says.
 #[derive(Clone, Copy, Debug)]
-struct Word {
-    state: MemberState,
-    at: Incarnation,
-    said: Moment,
+pub(crate) struct Word {
+    /// What it holds the member to be.
+    pub(crate) state: MemberState,
+    /// At which incarnation.
+    pub(crate) at: Incarnation,
+    /// When it said so, on our clock.
+    pub(crate) said: Moment,
 }
 
 impl Suspicion {
@@ -39,17 +43,15 @@ impl Suspicion {
     }
 
     /// Takes a word; `false` if there is no room for one more accuser.
-    pub(crate) fn say(
-        &mut self,
-        accuser: MemberKey,
-        state: MemberState,
-        at: Incarnation,
-        said: Moment,
-    ) -> bool {
+    pub(crate) fn say(&mut self, accuser: MemberKey, word: Word) -> bool {
         if self.words.len() >= ACCUSERS_KEPT && !self.words.contains_key(&accuser) {
             return false;
         }
-        self.words.insert(accuser, Word { state, at, said });
+        let kept = self.words.entry(accuser).or_insert(word);
+        // Words may overtake each other.
+        if word.said >= kept.said {
+            *kept = word;
+        }
         true
     }
 
@@ -144,6 +146,14 @@ mod tests {
         Moment::from_micros(seconds * 1_000_000)
     }
 
+    fn word(state: MemberState, incarnation: u16, second: u64) -> Word {
+        Word {
+            state,
+            at: Incarnation(incarnation),
+            said: at(second),
+        }
+    }
+
     #[test]
     fn the_timeout_follows_lifeguard() {
         assert_eq!(suspicion_timeout(0), SUSPICION_MAX);
@@ -163,15 +173,10 @@ mod tests {
     fn one_voice_counts_once_and_refuted_or_old_words_not_at_all() {
         let mut suspicion = Suspicion::new();
         for second in 0..5 {
-            assert!(suspicion.say(
-                MemberKey(1),
-                MemberState::Suspect,
-                Incarnation(0),
-                at(second)
-            ));
+            assert!(suspicion.say(MemberKey(1), word(MemberState::Suspect, 0, second)));
         }
-        assert!(suspicion.say(MemberKey(2), MemberState::Suspect, Incarnation(1), at(0)));
-        assert!(suspicion.say(MemberKey(3), MemberState::Down, Incarnation(0), at(0)));
+        assert!(suspicion.say(MemberKey(2), word(MemberState::Suspect, 1, 0)));
+        assert!(suspicion.say(MemberKey(3), word(MemberState::Down, 0, 0)));
         assert_eq!(suspicion.accusers(), 3);
         assert!(suspicion.expire(at(11), Incarnation(0)));
         assert_eq!(
@@ -189,9 +194,9 @@ mod tests {
     fn accusers_are_bounded() {
         let mut suspicion = Suspicion::new();
         let taken = (0..100)
-            .filter(|&i| suspicion.say(MemberKey(i), MemberState::Suspect, Incarnation(0), at(0)))
+            .filter(|&i| suspicion.say(MemberKey(i), word(MemberState::Suspect, 0, 0)))
             .count();
         assert_eq!(taken, ACCUSERS_KEPT);
-        assert!(suspicion.say(MemberKey(0), MemberState::Down, Incarnation(0), at(1)));
+        assert!(suspicion.say(MemberKey(0), word(MemberState::Down, 0, 1)));
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Watch {
     pub(crate) first_unanswered: Option<Moment>,
     /// Probes missed in a row.
     pub(crate) in_row: u32,
+    /// Probes that stayed unanswered in a row before it ever answered.
+    pub(crate) never_answered: u32,
     /// Who waits for the outcome.
     pub(crate) replies: Vec<Reply>,
     /// Co-observers that were asked and have not reported.
@@ -82,6 +84,7 @@ impl Watch {
             open: None,
             first_unanswered: None,
             in_row: 0,
+            never_answered: 0,
             replies: Vec::new(),
             asked: BTreeSet::new(),
             asked_count: 0,
@@ -120,6 +123,7 @@ impl Watch {
     /// It answered: everything held against it is void. Gives back who waits for that.
     pub(crate) fn answered(&mut self) -> Vec<Reply> {
         self.contact = true;
+        self.never_answered = 0;
         self.forgive();
         std::mem::take(&mut self.replies)
     }
@@ -168,6 +172,12 @@ impl Watch {
     pub(crate) fn is_cleared(&self, now: Moment) -> bool {
         let reached = self.count(now, true);
         reached > 0 && reached >= self.count(now, false)
+    }
+
+    /// Who was asked about it lately: links to them are in use while it is missing.
+    pub(crate) fn confidants(&self) -> impl Iterator<Item = MemberKey> {
+        let asked = self.asked.iter().chain(self.reports.keys()).copied();
+        asked.filter(|_| self.is_missing())
     }
 
     /// Whether another observer misses it too.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use swimlet_protocol::frame::{Claim, Finding, ProbeOutcome, ProbeReport, ProbeRequest};
-use swimlet_protocol::{Frame, MemberKey, MemberState, Moment};
+use swimlet_protocol::{Frame, MemberKey, Moment};
 
 use super::Mesh;
 use crate::claims::millis;
 use crate::constants::{
-    ASK_GRACE, ASK_LINKS_MIN, CLAIM_BATCH, DEAF_AFTER, PROBE_TIMEOUT, REPORT_FRESH,
+    ASK_ALL_MISSES, ASK_GRACE, ASK_LINKS_MIN, CLAIM_BATCH, DEAF_AFTER, PROBE_TIMEOUT, REPORT_FRESH,
 };
 use crate::timers::Timer;
 use crate::watch::{Reply, Watch};
@@ -70,10 +70,8 @@ impl Mesh {
         }
         let (cleared, missing) = (watch.is_cleared(now), watch.is_missing());
         if !cleared {
-            if let Some(at) = self.table.member(subject).map(|member| member.incarnation)
-                && report.outcome == ProbeOutcome::NotReached
-            {
-                self.hear_word(now, from, subject, MemberState::Suspect, at);
+            if report.outcome == ProbeOutcome::NotReached {
+                self.suspect(now, from, subject);
             }
             self.accuse(now, subject);
         } else if !was_cleared {
@@ -113,15 +111,16 @@ impl Mesh {
 
     /// Says aloud that we miss a subject, if there is enough to it.
     ///
-    /// One lost datagram is not: a co-observer has to miss it too, or we have to miss
-    /// it twice; a co-observer that reached it clears it; and nobody is accused
-    /// while it may be us who is cut off.
+    /// One lost datagram is not: a co-observer has to miss it too, or we have to miss it
+    /// twice, whether or not there is anybody to ask, and more often the less we trust
+    /// ourselves; a co-observer that reached it clears it; and nobody is accused while it
+    /// may be us who is cut off.
     pub(super) fn accuse(&mut self, now: Moment, subject: MemberKey) {
         let Some(watch) = self.watches.get(&subject) else {
             return;
         };
         let missing = watch.observed && watch.contact && watch.is_missing();
-        let supported = watch.is_corroborated(now) || watch.in_row >= 2 || watch.asked_count == 0;
+        let supported = watch.is_corroborated(now) || watch.in_row >= self.misses_needed();
         let Some(first) = watch.first_unanswered.filter(|_| missing && supported) else {
             return;
         };
@@ -133,9 +132,6 @@ impl Mesh {
             self.stats.misses_withheld += 1;
             return;
         }
-        let Some(at) = self.table.member(subject).map(|member| member.incarnation) else {
-            return;
-        };
         if let Some(watch) = self.watches.get_mut(&subject) {
             watch.claimed = true;
         }
@@ -148,7 +144,13 @@ impl Mesh {
                 indirect,
             },
         );
-        self.hear_word(now, self.key, subject, MemberState::Suspect, at);
+        self.suspect(now, self.key, subject);
+    }
+
+    /// How often in a row we alone have to miss a subject before we accuse it: twice at full
+    /// health, six times at the worst.
+    fn misses_needed(&self) -> u32 {
+        2 + u32::from(self.health.score() / 2)
     }
 
     pub(super) fn claim(&mut self, now: Moment, subject: MemberKey, finding: Finding) {
@@ -179,9 +181,14 @@ impl Mesh {
         }
         let unheard = |key: &MemberKey| self.watches.get(key).is_some_and(Watch::is_missing);
         others.retain(|key| *key != self.key && *key != subject && !unheard(key));
-        let (linked, mut far): (Vec<_>, Vec<_>) =
+        let (mut linked, mut far): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|&key| self.links.is_up(key));
         far.shuffle(&mut self.rng);
+        let in_row = self.watches.get(&subject).map_or(0, |watch| watch.in_row);
+        if in_row > ASK_ALL_MISSES {
+            linked.shuffle(&mut self.rng);
+            linked.truncate(ASK_LINKS_MIN);
+        }
         let missing = ASK_LINKS_MIN.saturating_sub(linked.len());
         for peer in far.into_iter().take(missing) {
             let free = !self.links.is_dialing(peer) && self.links.may_dial_at(now, peer) <= now;

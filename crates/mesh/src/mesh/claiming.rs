@@ -7,8 +7,9 @@ use swimlet_protocol::{MemberKey, MemberState, Moment, Role};
 
 use super::Mesh;
 use crate::api::Event;
-use crate::claims::millis;
-use crate::constants::{CLAIM_AGE_MAX, CLAIM_BATCH, CLAIM_RETRY, RELAY_MAX};
+use crate::claims::{Heard, Order, millis};
+use crate::constants::{CLAIM_AGE_MAX, CLAIM_BATCH, CLAIM_ORDER_SLACK, CLAIM_RETRY, RELAY_MAX};
+use crate::suspicion::Word;
 use crate::timers::Timer;
 
 impl Mesh {
@@ -18,13 +19,17 @@ impl Mesh {
     /// self-report to its home; an aggregator sends both to the other aggregators.
     pub(super) fn send_claims(&mut self, now: Moment) {
         self.outbox.expire(now);
+        self.outbox.repeat(now);
+        if let Some(next) = self.outbox.next_repeat() {
+            self.timers.set_by(Timer::Claims, next);
+        }
         if self.outbox.is_empty() {
             return;
         }
         let targets = self.linked_aggregators();
         let home = self.home.filter(|home| targets.contains(home));
         let Some(first) = home.or_else(|| targets.first().copied()) else {
-            self.timers.set(Timer::Claims, now + CLAIM_RETRY);
+            self.timers.set_by(Timer::Claims, now + CLAIM_RETRY);
             return;
         };
         let (claims, count) = self.outbox.take_claims(now);
@@ -117,8 +122,17 @@ impl Mesh {
     /// Drops claims nobody may repeat any more, and what waits too long.
     pub(super) fn expire_claims(&mut self, now: Moment) {
         self.outbox.expire(now);
-        self.seen_claims
-            .retain(|_, &mut (_, _, seen)| now.since(seen) <= CLAIM_AGE_MAX);
+        let fresh = |at: Moment| now.since(at) <= CLAIM_AGE_MAX + CLAIM_ORDER_SLACK;
+        self.seen_claims.retain(|_, heard| fresh(heard.found()));
+        self.refuted.retain(|_, &mut at| fresh(at));
+    }
+
+    /// The member itself or the judge raised its incarnation: claims name none, so what was
+    /// found before is told from what was found after by its age.
+    pub(super) fn note_refutation(&mut self, now: Moment, subject: MemberKey) {
+        if self.is_aggregator() {
+            self.refuted.insert(subject, now);
+        }
     }
 
     /// Aggregators that a link leads to, in the order of their keys.
@@ -132,7 +146,7 @@ impl Mesh {
             .collect()
     }
 
-    /// Takes a claim to the judge and into the rule. `false` if it is nothing new.
+    /// Takes a claim to the judge and into the rule. `false` if nobody else needs it.
     fn take_claim(&mut self, now: Moment, claim: &Claim) -> bool {
         let Some(member) = self.table.member(claim.subject) else {
             self.stats.dropped_unknown += 1;
@@ -142,26 +156,33 @@ impl Mesh {
             self.stats.dropped_generation += 1;
             return false;
         }
-        let at = member.incarnation;
+        let (at, answered) = (member.incarnation, member.last_contact);
+        let heard = Heard::new(now, claim);
         let place = (claim.subject, claim.accuser);
         let seen = self.seen_claims.get(&place);
-        let repeated = seen.is_some_and(|&(finding, generation, _)| {
-            (finding, generation) == (claim.finding, claim.generation)
-        });
-        if too_old(claim.age_ms) || repeated {
+        let order = seen.map_or(Order::New, |seen| seen.order(&heard));
+        let missed = claim.finding != Finding::Answered;
+        let since = answered.max(self.refuted.get(&claim.subject).copied());
+        let refuted = since.is_some_and(|at| heard.found() <= at + CLAIM_ORDER_SLACK);
+        if too_old(claim.age_ms) || order != Order::New || (missed && refuted) {
             self.stats.dropped_stale += 1;
-            return false;
+            // An answer is said again because a relayed one may be lost as well.
+            return order == Order::Repeated && !missed;
         }
         if seen.is_none() && self.seen_claims.len() >= RELAY_MAX {
             self.stats.dropped_busy += 1;
         } else {
-            self.seen_claims
-                .insert(place, (claim.finding, claim.generation, now));
+            self.seen_claims.insert(place, heard);
         }
         self.event(Event::Claim(claim.clone()));
         match claim.finding {
             Finding::Missed { .. } => {
-                self.hear_word(now, claim.accuser, claim.subject, MemberState::Suspect, at);
+                let word = Word {
+                    state: MemberState::Suspect,
+                    at,
+                    said: heard.found(),
+                };
+                self.hear_word(now, claim.accuser, claim.subject, word);
             }
             Finding::Answered => self.withdraw(now, claim.accuser, claim.subject),
         }

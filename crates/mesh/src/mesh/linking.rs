@@ -134,8 +134,7 @@ impl Mesh {
 
     /// Brings watches and links in line with the rings.
     pub(super) fn repair(&mut self, now: Moment) {
-        for peer in self.links.give_up(now) {
-            self.links.dial(now, peer);
+        for peer in self.links.expired(now) {
             self.dial_failed(now, peer);
         }
         if std::mem::take(&mut self.rings_changed) {
@@ -349,11 +348,10 @@ impl Mesh {
             let Some(member) = self.table.member(subject) else {
                 continue;
             };
-            let at = member.incarnation;
             let word = Update::Changed {
                 subject,
                 generation: member.generation(),
-                incarnation: at,
+                incarnation: member.incarnation,
                 state: MemberState::Suspect,
                 by: self.key,
             };
@@ -363,7 +361,7 @@ impl Mesh {
                 let _ = news.push(word.clone());
                 self.send(aggregator, Frame::Gossip(news));
             }
-            self.hear_word(now, self.key, subject, MemberState::Suspect, at);
+            self.suspect(now, self.key, subject);
         }
     }
 
@@ -371,6 +369,7 @@ impl Mesh {
     fn close_unwanted(&mut self, now: Moment) {
         let mut closed = Vec::new();
         let syncing = self.syncing.map(|(with, _)| with);
+        let asked: BTreeSet<_> = self.watches.values().flat_map(Watch::confidants).collect();
         for (peer, link) in self.links.iter_mut() {
             let wanted = !link.dialed
                 || self
@@ -379,6 +378,7 @@ impl Mesh {
                     .is_some_and(|watch: &Watch| !watch.is_idle())
                 || self.observers.contains(&peer)
                 || self.joins.is_answering(peer)
+                || asked.contains(&peer)
                 || syncing == Some(peer);
             if wanted {
                 link.unwanted_since = None;

@@ -18,6 +18,7 @@ use swimlet_protocol::{
 use super::Mesh;
 use crate::api::Event;
 use crate::constants::{CONTACT_FRESH, GENERATION_STEP_MAX, INCARNATION_STEP_MAX, REPAIR_DELAY};
+use crate::suspicion::Word;
 use crate::table::Member;
 use crate::timers::Timer;
 
@@ -103,7 +104,14 @@ impl Mesh {
                 self.hear_verdict(now, from, subject, incarnation, state);
             }
             (_, MemberState::Suspect) if by != from => self.stats.dropped_role += 1,
-            _ => self.hear_word(now, from, subject, state, incarnation),
+            _ => {
+                let word = Word {
+                    state,
+                    at: incarnation,
+                    said: now,
+                };
+                self.hear_word(now, from, subject, word);
+            }
         }
     }
 
@@ -252,6 +260,7 @@ impl Mesh {
             self.tell_held(key, state);
         } else if at > held {
             self.set_incarnation(key, at, state == MemberState::Down);
+            self.note_refutation(now, key);
             match state {
                 MemberState::Down => self.set_state(now, key, MemberState::Alive, Some(key)),
                 MemberState::Alive | MemberState::Suspect => {
@@ -270,7 +279,13 @@ impl Mesh {
         };
         let by_aggregator = self.source(from, key) == Source::Aggregator;
         let (held, state) = (member.incarnation, member.state);
+        if state == MemberState::Left {
+            // Who said goodbye comes back in another generation, or speaks for itself.
+            self.stats.dropped_stale += 1;
+            return;
+        }
         if state == MemberState::Down && by_aggregator && at > held {
+            self.note_refutation(now, key);
             self.set_incarnation(key, at, true);
             self.set_state(now, key, MemberState::Alive, Some(from));
             return;
@@ -282,7 +297,10 @@ impl Mesh {
             self.stats.dropped_stale += 1;
             return;
         }
-        self.set_incarnation(key, at, state == MemberState::Left);
+        if by_aggregator {
+            self.note_refutation(now, key);
+        }
+        self.set_incarnation(key, at, false);
         self.evaluate(now, key);
         self.tell_alive(now, key);
     }

@@ -8,8 +8,8 @@ use swimlet_protocol::{Frame, MemberKey, MemberState, Moment};
 use super::Mesh;
 use crate::api::{Event, Output};
 use crate::constants::{
-    ASK_MISSES_MAX, DIAL_PROBE_TIMEOUT, ERRANDS_MAX, HOME_MISSES_MAX, KEEP_INTERVAL,
-    MISSING_INTERVAL, PIGGYBACK_BYTES, PROBE_INTERVAL, PROBE_TIMEOUT, REACHED_GRACE, SLOT_MIN,
+    DIAL_PROBE_TIMEOUT, ERRANDS_MAX, HOME_MISSES_MAX, KEEP_INTERVAL, MISSING_INTERVAL,
+    PIGGYBACK_BYTES, PROBE_INTERVAL, PROBE_TIMEOUT, REACHED_GRACE, SLOT_MIN,
 };
 use crate::timers::Timer;
 use crate::watch::{Open, Reply, Watch};
@@ -106,10 +106,15 @@ impl Mesh {
         let replies = watch.missed();
         let next = (open.sent + MISSING_INTERVAL).max(now + Duration::from_millis(1));
         if !watch.contact {
-            // Only a path that worked can fail.
+            // Only a path that worked can fail. But claims need a home that hears them.
             watch.forgive();
+            watch.never_answered = watch.never_answered.saturating_add(1);
+            let useless = watch.never_answered >= HOME_MISSES_MAX;
             self.timers.set(Timer::Probe(subject), next);
             self.reply_unproven(subject, replies);
+            if useless {
+                self.home_failed(now, subject);
+            }
             self.drop_if_idle(subject);
             return;
         }
@@ -138,9 +143,7 @@ impl Mesh {
                 silent,
                 in_row,
             });
-            if in_row <= ASK_MISSES_MAX {
-                self.ask_others(now, subject, silent);
-            }
+            self.ask_others(now, subject, silent);
             // Whoever reaches it says so within a round trip.
             self.timers.set(Timer::Accuse(subject), now + REACHED_GRACE);
         }

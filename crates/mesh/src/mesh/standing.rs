@@ -7,7 +7,7 @@ use crate::api::Event;
 use crate::constants::{
     FORGET_AFTER, INCARNATION_STEP_MAX, PLACE_KEPT, REFUTE_INTERVAL, REPAIR_DELAY,
 };
-use crate::suspicion::{Suspicion, accusers_needed, suspicion_timeout};
+use crate::suspicion::{Suspicion, Word, accusers_needed, suspicion_timeout};
 use crate::timers::Timer;
 
 impl Mesh {
@@ -17,28 +17,39 @@ impl Mesh {
         now: Moment,
         accuser: MemberKey,
         subject: MemberKey,
-        state: MemberState,
-        at: Incarnation,
+        mut word: Word,
     ) {
         let Some(member) = self.table.member(subject) else {
             self.stats.dropped_unknown += 1;
             return;
         };
-        if member.is_gone() || at < member.incarnation {
+        if member.is_gone() || word.at < member.incarnation {
             self.stats.dropped_stale += 1;
             return;
         }
-        let at = at.min(Incarnation(
+        word.at = word.at.min(Incarnation(
             member.incarnation.0.saturating_add(INCARNATION_STEP_MAX),
         ));
         let suspicion = self
             .suspicions
             .entry(subject)
             .or_insert_with(Suspicion::new);
-        if !suspicion.say(accuser, state, at, now) {
+        if !suspicion.say(accuser, word) {
             self.stats.dropped_busy += 1;
         }
         self.evaluate(now, subject);
+    }
+
+    /// Somebody misses the member now, at the incarnation we know.
+    pub(super) fn suspect(&mut self, now: Moment, accuser: MemberKey, subject: MemberKey) {
+        if let Some(at) = self.table.member(subject).map(|member| member.incarnation) {
+            let word = Word {
+                state: MemberState::Suspect,
+                at,
+                said: now,
+            };
+            self.hear_word(now, accuser, subject, word);
+        }
     }
 
     /// An accuser takes its word back.
@@ -173,6 +184,7 @@ impl Mesh {
                 // tell which of the two words is the later one.
                 let at = Incarnation(member.incarnation.0.saturating_add(1));
                 self.set_incarnation(subject, at, true);
+                self.note_refutation(now, subject);
                 self.set_state(now, subject, MemberState::Alive, Some(self.key));
             }
             _ => {}

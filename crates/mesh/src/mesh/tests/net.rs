@@ -62,6 +62,10 @@ pub(super) struct Net {
     pub(super) loss: f64,
     /// Datagrams and handshakes from the first to the second are lost.
     pub(super) cut: BTreeSet<(usize, usize)>,
+    /// Datagrams from the first to the second are lost, and handshakes are not.
+    pub(super) mute: BTreeSet<(usize, usize)>,
+    /// How long a handshake takes.
+    pub(super) handshake: Duration,
     /// Also says what every member did, if set.
     pub(super) trace: Option<DefaultHasher>,
     /// What whoever starts shares with the others, and knows.
@@ -104,6 +108,8 @@ impl Net {
             nodes: Vec::new(),
             loss: 0.0,
             cut: BTreeSet::new(),
+            mute: BTreeSet::new(),
+            handshake: Duration::from_millis(5),
             trace: None,
             placed: None,
             seeds: (0..seeds).map(address).collect(),
@@ -279,6 +285,15 @@ impl Net {
             .extend((0..self.nodes.len()).map(|other| (other, node)));
     }
 
+    /// Loses every datagram between the two groups, both ways; handshakes succeed.
+    pub(super) fn silence(&mut self, left: &[usize], right: &[usize]) {
+        for &a in left {
+            for &b in right {
+                self.mute.extend([(a, b), (b, a)]);
+            }
+        }
+    }
+
     /// Cuts the first from the second group, both ways.
     pub(super) fn split(&mut self, left: &[usize], right: &[usize]) {
         for &a in left {
@@ -434,7 +449,8 @@ impl Net {
         let bytes = encode_frame(&frame).expect("every frame fits a datagram");
         assert_eq!(decode_frame(&bytes).as_ref(), Ok(&frame));
         let Some(other) = self.find(to) else { return };
-        let lost = self.rng.random_bool(self.loss) || self.cut.contains(&(node, other));
+        let pair_lost = self.cut.contains(&(node, other)) || self.mute.contains(&(node, other));
+        let lost = self.rng.random_bool(self.loss) || pair_lost;
         if !lost && self.links.contains(&pair(node, other)) {
             let from = self.key(node);
             let latency = self.rng.random_range(200..2_000);
@@ -449,7 +465,7 @@ impl Net {
     fn dial(&mut self, from: usize, peer: Option<MemberKey>, address: SocketAddr) {
         let start = self.nodes[from].start;
         self.serial += 1;
-        let at = self.now + Duration::from_millis(5);
+        let at = self.now + self.handshake;
         self.queue.insert(
             (at, self.serial),
             Action::Dial {
