@@ -99,7 +99,11 @@ pub enum Input {
         /// What was read.
         read: LeaseRead,
     },
-    /// Whether our own calls to the API server succeed.
+    /// Whether our own calls to the API server succeed. Told when it changes.
+    ///
+    /// Failing is an outage and not one lost call: no decision is taken while it lasts, and
+    /// every silence of heartbeats starts anew after it. So the edge tells it after two
+    /// failures in a row, or after one that comes more than 4 s after the last answer.
     Api(ApiHealth),
     /// Whether this aggregator holds the election's Lease.
     Leadership(bool),
