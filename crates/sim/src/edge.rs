@@ -84,6 +84,8 @@ struct Told {
 enum Watch {
     /// The list is asked for.
     Listing,
+    /// The server has listed, and watches from there; the list is on its way.
+    Listed,
     /// The list failed: again then.
     Again(Moment),
     /// It stands.
@@ -259,6 +261,9 @@ impl World {
             Ask::Elect(action, base) => self.serve_election(request.member, action, base),
             Ask::List => {
                 self.counters.api_reads += 1;
+                if let Some((_, edge)) = self.edge(request.member) {
+                    edge.watch = Watch::Listed;
+                }
                 Reply::List(self.all_nodes())
             }
             Ask::Lease(of) => {
@@ -280,7 +285,12 @@ impl World {
         };
         let host = self.host_of(request.member);
         if self.net.api_open(host) {
-            let at = self.now() + self.net.api_way();
+            let way = self.net.api_way();
+            let at = self.now() + way;
+            if let Some((now, edge)) = self.edge(request.member) {
+                // What the watch shows comes behind the list that it goes on from.
+                edge.shown_until = edge.shown_until.max(now + way);
+            }
             let local = Local::Call {
                 id: request.id,
                 reply: Some(Box::new(reply)),
@@ -488,7 +498,7 @@ impl World {
                 edge.watch = Watch::Listing;
                 self.call(member, Call::List, Ask::List);
             }
-            Watch::Again(_) | Watch::Listing => {}
+            Watch::Again(_) | Watch::Listing | Watch::Listed => {}
             Watch::Open => {
                 let silent = edge.heard.map_or(Duration::MAX, |heard| now.since(heard));
                 if silent >= STALE_AFTER {
@@ -563,7 +573,8 @@ impl World {
                 continue;
             };
             let due = life.local(now) + lag;
-            let Some(edge) = life.edge.as_mut().filter(|edge| edge.watch == Watch::Open) else {
+            let watches = |edge: &&mut Edge| matches!(edge.watch, Watch::Open | Watch::Listed);
+            let Some(edge) = life.edge.as_mut().filter(watches) else {
                 continue;
             };
             edge.shown_until = edge.shown_until.max(due);
@@ -592,7 +603,7 @@ impl World {
             return;
         };
         if edge.watch != Watch::Open {
-            // The list that is asked for holds it.
+            // It is older than the list that is asked for, or that list was lost.
             return;
         }
         if !open || !edge.withheld.is_empty() {
