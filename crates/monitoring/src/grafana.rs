@@ -1,4 +1,7 @@
 //! The dashboard as Grafana's classic JSON model, which its sidecar and its import take.
+//!
+//! No more than what Grafana's own published types know (grafana-foundation-sdk for 10.1,
+//! Apache-2.0): read into those and written again, every field is still there.
 
 use serde_json::{Value, json};
 
@@ -65,7 +68,6 @@ fn variables() -> Value {
             "type": "query",
             "datasource": datasource(),
             "query": {"query": "label_values(swimlet_build_info, cluster)", "refId": "cluster"},
-            "definition": "label_values(swimlet_build_info, cluster)",
             "refresh": 2,
             "sort": 1,
             "multi": true,

@@ -15,7 +15,7 @@ use swimlet_monitoring::dashboard::{self, SWIMLET};
 use swimlet_monitoring::query::{Selector, selectors};
 use swimlet_monitoring::{REFERENCE_PAGE, artifacts, grafana, reference};
 use swimlet_telemetry::catalogue::{ALL, Kind, Metric};
-use swimlet_verdict::{Brake, Verdict};
+use swimlet_verdict::{Brake, Rule, Verdict};
 
 const PAGES: [&str; 2] = ["docs/operate/README.md", "docs/operate/alerts.md"];
 
@@ -143,6 +143,31 @@ fn the_catalogue_has_the_judges_words() {
 fn pages_name_metrics_of_the_catalogue() {
     for page in PAGES {
         check(&selectors(&read(page)), page);
+    }
+}
+
+/// Who asks why a node was written, or was not, finds every answer that swimlet gives.
+#[test]
+fn the_first_page_explains_every_verdict_and_reason() {
+    let page = read("docs/operate/README.md");
+    let explained = |word: &str| page.contains(&format!("`{word}`"));
+    for verdict in Verdict::ALL {
+        match verdict.reason() {
+            Some(reason) => assert!(explained(reason), "{reason}"),
+            None => assert!(explained(verdict.as_str()), "{verdict}"),
+        }
+    }
+    let withheld = [
+        Rule::BrakeMinority,
+        Rule::BrakeShare,
+        Rule::BrakeGraded,
+        Rule::BrakeCoveredByNone,
+        Rule::Hold,
+        Rule::Paused,
+        Rule::BeingRemoved,
+    ];
+    for rule in withheld {
+        assert!(explained(rule.as_str()), "{rule}");
     }
 }
 

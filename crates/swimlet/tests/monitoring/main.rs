@@ -40,6 +40,11 @@ async fn a_real_prometheus_sees_what_happens_in_a_real_mesh() {
     until(&prometheus, written, "1").await;
     panels_have_data(&prometheus).await;
     hold(&prometheus, &[]).await;
+    // docs/operate says how many series there are.
+    let series = r#"max(scrape_samples_scraped{instance=~".+:10272"}) <= 85"#;
+    until_any(&prometheus, series).await;
+    let series = r#"max(scrape_samples_scraped{instance=~".+:10273"}) <= 220"#;
+    until_any(&prometheus, series).await;
 
     // Its kubelet is back before its agent, and takes the Unknown back by itself.
     mesh.revive(NODES - 1).await;
@@ -98,6 +103,14 @@ async fn until(prometheus: &Prometheus, expr: &str, value: &str) {
         let found: Vec<_> = found.iter().map(|series| series.value.clone()).collect();
         anyhow::ensure!(found == [value], "it is {found:?}");
         Ok(Some(()))
+    });
+    seen.await.unwrap();
+}
+
+async fn until_any(prometheus: &Prometheus, expr: &str) {
+    let seen = eventually(SOON, expr, async || {
+        let found = prometheus.query(expr).await?;
+        Ok((!found.is_empty()).then_some(()))
     });
     seen.await.unwrap();
 }
