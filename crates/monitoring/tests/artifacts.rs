@@ -165,6 +165,7 @@ fn the_first_page_explains_every_verdict_and_reason() {
         Rule::Hold,
         Rule::Paused,
         Rule::BeingRemoved,
+        Rule::Overtaken,
     ];
     for rule in withheld {
         assert!(explained(rule.as_str()), "{rule}");

@@ -58,12 +58,24 @@ pub(super) const UNKNOWN_TAKEN_BACK: Alert = Alert {
     ],
 };
 
+/// One node is judged dead.
+const DEAD: (&str, &str) = (
+    r#"swimlet_nodes{cluster="east",instance="a",verdict="Unreachable"}"#,
+    "0x4 1x20",
+);
+
 pub(super) const WRITER_STALLED: Alert = Alert {
     name: "SwimletWriterStalled",
     severity: Severity::Critical,
     holds: "1m",
-    // An outcome that settles a decision, a refusal by the API server excepted.
+    // An outcome that settles a decision, a refusal by the API server excepted. A decision that
+    // the judge takes back while it waits has no outcome, and its node is no longer judged dead.
     expr: &[
+        "sum by (cluster) (",
+        r#"  swimlet_nodes{verdict=~"Unreachable|KubeletDown|ApiCutOff|HeartbeatSilent"}"#,
+        "  and on (cluster, instance) swimlet_aggregator_leader == 1",
+        ") > 0",
+        "and on (cluster)",
         "sum by (cluster) (",
         r#"  increase(swimlet_decisions_total{verdict=~"Unreachable|KubeletDown|ApiCutOff|HeartbeatSilent"}[5m])"#,
         ") > 0",
@@ -78,6 +90,8 @@ pub(super) const WRITER_STALLED: Alert = Alert {
         Case {
             about: "decided, refused and tried again",
             series: &[
+                DEAD,
+                LEADER,
                 (
                     r#"swimlet_decisions_total{cluster="east",instance="a",verdict="Unreachable"}"#,
                     "0x4 1x20",
@@ -100,6 +114,8 @@ pub(super) const WRITER_STALLED: Alert = Alert {
         Case {
             about: "decided and written; in another cluster nodes live",
             series: &[
+                DEAD,
+                LEADER,
                 (
                     r#"swimlet_decisions_total{cluster="east",instance="a",verdict="Unreachable"}"#,
                     "0x4 1x20",
@@ -111,6 +127,26 @@ pub(super) const WRITER_STALLED: Alert = Alert {
                 (
                     r#"swimlet_decisions_total{cluster="west",instance="c",verdict="Alive"}"#,
                     "0x4 1x20",
+                ),
+            ],
+            at: "5m",
+            fires: None,
+        },
+        Case {
+            about: "decided, and taken back while it waited",
+            series: &[
+                LEADER,
+                (
+                    r#"swimlet_nodes{cluster="east",instance="a",verdict="Unreachable"}"#,
+                    "0x4 1 0x20",
+                ),
+                (
+                    r#"swimlet_decisions_total{cluster="east",instance="a",verdict="Unreachable"}"#,
+                    "0x4 1x20",
+                ),
+                (
+                    r#"swimlet_condition_writes_total{cluster="east",instance="a",outcome="written"}"#,
+                    "7x24",
                 ),
             ],
             at: "5m",
