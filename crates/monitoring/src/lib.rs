@@ -7,7 +7,7 @@
 //! | [`rules`] | | Prometheus' rules, their unit tests, a PrometheusRule |
 //! | [`dashboard`] | every row, panel and query | |
 //! | [`grafana`] | | the dashboard as Grafana's JSON |
-//! | [`reference`] | | the table of `docs/reference/metrics.md` |
+//! | [`mod@reference`] | | the table of `docs/reference/metrics.md` |
 //! | [`query`] | which metrics and labels a query names | |
 //!
 //! `cargo run -p swimlet-monitoring` writes the files; a test holds them to the tables, and
