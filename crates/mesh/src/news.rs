@@ -65,14 +65,15 @@ impl NewsQueue {
         if self.items.len() >= NEWS_QUEUE_MAX {
             self.drop_most_sent();
         }
+        self.numbers += 1;
         let item = Item {
             bytes: encoded_len(&update),
             update,
             sent: 0,
-            ticket: 0,
+            ticket: self.numbers,
         };
         self.items.insert(about, item);
-        self.queue_up(about);
+        self.get_in_line(about, 0);
     }
 
     /// Somebody sent us what waits here: that transmission is one less for us. Without
@@ -80,14 +81,11 @@ impl NewsQueue {
     /// has (the feedback of Demers et al., PODC 1987, §1.4). Some neighbours hear it from
     /// us all the same, however often one repeats it.
     pub(crate) fn heard(&mut self, about: MemberKey, update: &Update, members: usize) {
-        let item = self.items.get_mut(&about);
-        if let Some(item) = item
-            && item.sent >= FEEDBACK_AFTER
-            && item.update == *update
-        {
-            item.sent += 1;
-            self.go_on(about, transmissions(members));
+        if self.items.is_empty() {
+            return;
         }
+        let echoes = |item: &Item| item.sent >= FEEDBACK_AFTER && item.update == *update;
+        self.count(about, transmissions(members), echoes);
     }
 
     /// Queues an aggregator's word for all links.
@@ -125,11 +123,7 @@ impl NewsQueue {
         let room = NEWS_MAX - news.len();
         let limit = transmissions(members);
         for about in self.choose(left, room) {
-            if let Some(item) = self.items.get_mut(&about) {
-                item.sent += 1;
-                let _ = news.push(item.update.clone());
-                self.go_on(about, limit);
-            }
+            self.count(about, limit, |item| news.push(item.update.clone()).is_ok());
         }
         news
     }
@@ -172,33 +166,34 @@ impl NewsQueue {
         chosen
     }
 
-    /// A piece was sent once more, by us or by somebody else: the last time takes it out.
-    fn go_on(&mut self, about: MemberKey, limit: u32) {
-        if self.items.get(&about).is_some_and(|item| item.sent < limit) {
-            self.queue_up(about);
-        } else {
-            self.remove(about);
-        }
-    }
-
-    /// Gives a piece a ticket behind those that were sent as often.
-    fn queue_up(&mut self, about: MemberKey) {
-        let Some(item) = self.items.get_mut(&about) else {
+    /// Counts one transmission of a piece, if it is one: the last takes it out, and before
+    /// it gets in line behind those that were sent as often.
+    fn count(&mut self, about: MemberKey, limit: u32, is_one: impl FnOnce(&Item) -> bool) {
+        let Some(item) = self.items.get_mut(&about).filter(|item| is_one(item)) else {
             return;
         };
+        item.sent += 1;
+        if item.sent >= limit {
+            self.remove(about);
+            return;
+        }
         self.numbers += 1;
         item.ticket = self.numbers;
         let level = item.sent as usize;
+        self.get_in_line(about, level);
+    }
+
+    /// Gives a piece the newest ticket for a level.
+    fn get_in_line(&mut self, about: MemberKey, level: usize) {
         if level >= self.waiting.len() {
             self.waiting.resize_with(level + 1, VecDeque::new);
         }
-        let ticket = Ticket {
-            about,
-            number: self.numbers,
-        };
-        self.waiting[level].push_back(ticket);
+        let number = self.numbers;
+        self.waiting[level].push_back(Ticket { about, number });
         self.tickets += 1;
-        self.tidy();
+        if self.tickets >= TICKETS_MAX {
+            self.tidy();
+        }
     }
 
     /// Makes room by the piece that was sent most often, and last came that far.

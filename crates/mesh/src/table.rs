@@ -259,6 +259,23 @@ impl Table {
         Some((entry.record.generation, entry.incarnation, entry.state))
     }
 
+    /// Whether this start of a member is known, at this incarnation or a higher one.
+    pub(crate) fn holds(
+        &self,
+        key: MemberKey,
+        record: &Arc<MemberRecord>,
+        at: Incarnation,
+    ) -> bool {
+        self.entry(key).is_some_and(|entry| {
+            let known = &entry.record;
+            let same = Arc::ptr_eq(known, record)
+                || (known.generation == record.generation
+                    && known.role == record.role
+                    && known.name == record.name);
+            same && at <= entry.incarnation
+        })
+    }
+
     /// Whether the member confirmed over this link, or a later one, what is known of it, and
     /// nobody hints at anything else.
     pub(crate) fn is_settled(&self, key: MemberKey, link: u64) -> bool {

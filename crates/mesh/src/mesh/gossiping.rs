@@ -25,7 +25,7 @@ impl Mesh {
                     record,
                     incarnation,
                 } => {
-                    if about != from && self.table.member(from).is_none() {
+                    if about != from && !self.table.contains(from) {
                         // Nobody is introduced by somebody who is not.
                         self.stats.dropped_stranger += 1;
                         continue;

@@ -44,6 +44,11 @@ impl Mesh {
             self.hear_of_myself(now, from, &record, at);
             return;
         }
+        if from != key && self.table.holds(key, &record, at) {
+            // While thousands join nearly all news is this.
+            self.stats.dropped_stale += 1;
+            return;
+        }
         let Some(member) = self.table.member(key) else {
             self.add(now, from, key, record, at);
             return;
