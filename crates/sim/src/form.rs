@@ -1,15 +1,19 @@
 //! How a world starts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_mesh::Commons;
-use swimlet_protocol::{ClusterId, NodeName, Role};
+use swimlet_protocol::stream::{SyncMember, SyncPart};
+use swimlet_protocol::{Bounded, ClusterId, Incarnation, MemberState, NodeName, Role};
 
 use crate::record::{MemberId, NodeId, What};
 use crate::topology::Start;
 use crate::world::{Event, World};
 
-/// Everything is started within this time, and so many members at most within a second:
+/// A world that is prepared starts within one period of probes.
+const PREPARED_WITHIN: Duration = Duration::from_secs(1);
+/// A cold one is started within this time, and so many members at most within a second:
 /// what three aggregators' handshakes allow.
 const STARTED_WITHIN: Duration = Duration::from_secs(3);
 const STARTED_A_SECOND: u32 = 250;
@@ -55,19 +59,23 @@ impl World {
         let keys = (0..self.members()).map(|index| self.key_of(MemberId(index)));
         self.commons = Commons::of(keys.collect::<Vec<_>>());
         self.note_all_truths();
-        let within = Duration::from_secs(u64::from(self.members() / STARTED_A_SECOND));
-        let within = within.max(STARTED_WITHIN);
-        for node in (0..topology.nodes).map(NodeId) {
-            let at = self.now() + self.net.random(within);
-            self.queue.push(at, Event::StartKubelet { node, boot: 0 });
-        }
-        for member in (0..self.members()).map(MemberId) {
-            let at = self.now() + self.net.random(within);
-            self.queue.push(at, Event::Start { member, boot: 0 });
-        }
+        // Whoever joins needs another one that it can join through.
+        let prepared = topology.start == Start::Formed && topology.aggregators > 1;
+        let within = if prepared {
+            self.table = self.whole_table();
+            PREPARED_WITHIN
+        } else {
+            let paced = Duration::from_secs(u64::from(self.members() / STARTED_A_SECOND));
+            paced.max(STARTED_WITHIN)
+        };
+        self.start_all(within);
         self.begin_monitor();
         if topology.start == Start::Formed {
             let views = std::mem::replace(&mut self.record_views, false);
+            if prepared {
+                self.run_for(within);
+                self.table = Vec::new();
+            }
             self.wait_until_formed();
             self.record_views = views;
             self.begin();
@@ -76,6 +84,47 @@ impl World {
                 self.tell(What::Leads { member });
             }
         }
+    }
+
+    fn start_all(&mut self, within: Duration) {
+        for node in (0..self.nodes()).map(NodeId) {
+            let at = self.now() + self.net.random(within);
+            self.queue.push(at, Event::StartKubelet { node, boot: 0 });
+        }
+        for member in (0..self.members()).map(MemberId) {
+            let aggregator = self.processes[member.0 as usize].role == Role::Aggregator;
+            // The aggregators of a prepared world are there first.
+            let wait = if aggregator && !self.table.is_empty() {
+                Duration::ZERO
+            } else {
+                self.net.random(within)
+            };
+            let at = self.now() + wait;
+            self.queue.push(at, Event::Start { member, boot: 0 });
+        }
+    }
+
+    /// Everybody as they will say it of themselves.
+    fn whole_table(&mut self) -> Vec<SyncPart> {
+        let all: Vec<MemberId> = (0..self.members()).map(MemberId).collect();
+        all.iter().for_each(|member| self.next_generation(*member));
+        let told = |member: &MemberId| SyncMember {
+            record: Arc::new(self.record_of(*member)),
+            incarnation: Incarnation::default(),
+            state: MemberState::Alive,
+            heard_s: 0,
+        };
+        let mut members = all.iter().map(told).peekable();
+        let mut parts = Vec::new();
+        while members.peek().is_some() {
+            let part = Bounded::fill(&mut members);
+            let more = members.peek().is_some();
+            parts.push(SyncPart {
+                members: part,
+                more,
+            });
+        }
+        parts
     }
 
     fn wait_until_formed(&mut self) {

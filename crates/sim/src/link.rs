@@ -149,6 +149,37 @@ impl Sizes {
     }
 }
 
+// A prepared start.
+impl World {
+    /// A member of a prepared world joins: it is linked to a seed that knows everybody, and
+    /// has its answer. From there on all goes its usual way.
+    pub(crate) fn join_at_once(&mut self, member: MemberId, address: SocketAddr) {
+        let now = self.now();
+        let Some(seed) = self.listener(address) else {
+            return;
+        };
+        let Some(life) = self.life_mut(member) else {
+            return;
+        };
+        // Further seeds would tell the same.
+        if std::mem::replace(&mut life.joined, true) {
+            return;
+        }
+        let connection = self.number();
+        let source = self.source_of(member);
+        if let Some(life) = self.life_mut(seed) {
+            let handshake = (member, source, now);
+            life.wire.accepting.insert(connection, handshake);
+        }
+        self.came_up(member, seed, connection, address);
+        let from = self.key_of(seed);
+        for part in self.table.clone() {
+            let answered = MeshInput::SyncAnswered { from, part };
+            self.feed(member, Input::Mesh(answered));
+        }
+    }
+}
+
 // Datagrams.
 impl World {
     /// Puts a frame on the link to a peer; without one it is lost.

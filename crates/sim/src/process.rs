@@ -74,6 +74,8 @@ pub(crate) struct Life {
     pub(crate) edge: Option<Edge>,
     pub(crate) wire: Wire,
     pub(crate) record: MemberRecord,
+    /// Whether it has joined as members of a prepared world do.
+    pub(crate) joined: bool,
 }
 
 /// What waits to be read.
@@ -224,26 +226,11 @@ impl World {
         let clock_ahead = self.net.random(CLOCKS_APART);
         let seed = self.net.number();
         let host = self.host_of(member);
-        let ahead_ms = self.host(host).clock_ahead_ms;
-        let (zone, address) = (api::zone(self.host(host).zone), self.host(host).address);
-        let process = &mut self.processes[member.0 as usize];
-        let wall_ms = u64::try_from(api::clock(now, ahead_ms) / 1_000).unwrap_or_default();
-        // The state directory remembers the last one, whatever the clock says.
-        process.generation = Generation(wall_ms.max(process.generation.0 + 1));
-        let record = MemberRecord {
-            role: process.role,
-            name: process.identity.name.clone(),
-            generation: process.generation,
-            zone,
-            addresses: Bounded::fill(&mut std::iter::once(SocketAddr::new(
-                address,
-                process.port(),
-            ))),
-            kubelet_port: match process.role {
-                Role::Agent => KUBELET_PORT,
-                Role::Aggregator => 0,
-            },
-        };
+        if self.table.is_empty() {
+            self.next_generation(member);
+        }
+        let record = self.record_of(member);
+        let process = &self.processes[member.0 as usize];
         let (role, key) = (process.role, process.key);
         let config = swimlet_mesh::Config {
             cluster: self.cluster.clone(),
@@ -272,6 +259,35 @@ impl World {
             edge,
             wire: Wire::default(),
             record,
+            joined: false,
+        }
+    }
+
+    /// A start has a later generation than the one before.
+    pub(crate) fn next_generation(&mut self, member: MemberId) {
+        let ahead_ms = self.host(self.host_of(member)).clock_ahead_ms;
+        let wall_ms = api::clock(self.now(), ahead_ms) / 1_000;
+        let wall_ms = u64::try_from(wall_ms).unwrap_or_default();
+        let process = &mut self.processes[member.0 as usize];
+        // The state directory remembers the last one, whatever the clock says.
+        process.generation = Generation(wall_ms.max(process.generation.0 + 1));
+    }
+
+    /// What a member says of itself in this generation.
+    pub(crate) fn record_of(&self, member: MemberId) -> MemberRecord {
+        let process = &self.processes[member.0 as usize];
+        let host = self.host(process.host);
+        let address = SocketAddr::new(host.address, process.port());
+        MemberRecord {
+            role: process.role,
+            name: process.identity.name.clone(),
+            generation: process.generation,
+            zone: api::zone(host.zone),
+            addresses: Bounded::fill(&mut std::iter::once(address)),
+            kubelet_port: match process.role {
+                Role::Agent => KUBELET_PORT,
+                Role::Aggregator => 0,
+            },
         }
     }
 
@@ -616,9 +632,10 @@ impl World {
         match output {
             Output::Send { to, frame } => self.transmit(member, to, frame),
             Output::Dial { peer, addresses } => self.dial(member, Some(peer), addresses, None),
-            Output::Join { address, request } => {
+            Output::Join { address, request } if self.table.is_empty() => {
                 self.dial(member, None, vec![address], Some(Box::new(request)));
             }
+            Output::Join { address, .. } => self.join_at_once(member, address),
             Output::Close { peer } => {
                 if let Some(peer) = self.member_of(peer) {
                     self.close(member, peer);

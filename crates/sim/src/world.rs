@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use swimlet_mesh::Commons;
+use swimlet_protocol::stream::SyncPart;
 use swimlet_protocol::{ClusterId, Identity, MemberKey, MemberState, Moment, NodeName, Role};
 use swimlet_verdict::{NodeSeen, ReadyCondition, Standing};
 
@@ -43,6 +44,8 @@ pub struct World {
     pub(crate) cluster: ClusterId,
     /// What the members of this process share of each other's names.
     pub(crate) commons: Commons,
+    /// While a prepared world starts: the whole mesh, as an answer to a sync.
+    pub(crate) table: Vec<SyncPart>,
     pub(crate) queue: Queue<Event>,
     pub(crate) wakes: Wakes,
     pub(crate) net: Net,
@@ -139,6 +142,7 @@ impl World {
             numbers: 0,
             cluster: crate::form::cluster(),
             commons: Commons::default(),
+            table: Vec::new(),
             queue: Queue::new(),
             wakes: Wakes::new(),
             net: Net::new(network.clone(), seed),
