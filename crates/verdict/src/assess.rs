@@ -388,8 +388,9 @@ impl View<'_> {
     }
 
     /// Brake 3 in a cluster of several zones: whether a host of each of these zones but its
-    /// own found the node silent in one of the kept rounds. Where no other zone is left to
-    /// ask, nobody is: then it is witnesses of one zone that speak, whose word is weak.
+    /// own found the node silent in one of the kept rounds. A zone of which nobody had a path
+    /// to it, asked in two rounds, has no say. Where no other zone is left to ask, nobody is:
+    /// then it is witnesses of one zone that speak, whose word is weak.
     pub(crate) fn zones_confirm(
         &self,
         node: &Node,
@@ -397,15 +398,31 @@ impl View<'_> {
         zones: &BTreeSet<Zone>,
     ) -> bool {
         let floor = node.silence_floor();
-        let confirmed: BTreeSet<Zone> = case
-            .rounds()
-            .filter(|round| round.asked >= floor)
+        let rounds = || case.rounds().filter(|round| round.asked >= floor);
+        let confirmed: BTreeSet<Zone> = rounds()
             .flat_map(|round| self.zones_of(&self.words(node, round, false)))
             .collect();
         zones
             .iter()
-            .filter(|zone| **zone != node.seen.zone)
-            .all(|zone| confirmed.contains(zone))
+            .filter(|zone| **zone != node.seen.zone && !confirmed.contains(zone))
+            .all(|zone| {
+                let answers = rounds().filter_map(|round| self.has_path(node, round, zone));
+                let answers: Vec<bool> = answers.collect();
+                answers.len() >= ROUNDS_MIN as usize && answers.iter().all(|path| !path)
+            })
+    }
+
+    /// Whether anybody of that zone who answered in a round had a path to the node that had
+    /// worked; `None` if nobody did answer.
+    fn has_path(&self, node: &Node, round: &Round, zone: &Zone) -> Option<bool> {
+        round
+            .answers()
+            .filter(|(member, _)| {
+                let host = self.counted_host(node, *member);
+                host.is_some_and(|host| self.world.zone_of(&host) == *zone)
+            })
+            .map(|(_, findings)| findings.has_path())
+            .reduce(|one, other| one || other)
     }
 
     fn name(&self, witnesses: &Words) -> Vec<Witness> {

@@ -96,9 +96,13 @@ pub const LEASE_WATCHED_CAUTIOUS: Duration = Duration::from_secs(11);
 /// A failed Lease read is repeated after this time.
 pub const LEASE_RETRY: Duration = Duration::from_secs(1);
 /// A Lease read that was answered longer ago than this is too old for a decision. Counted
-/// from the answer: a slow API server makes decisions late, not impossible, and what the
-/// kubelet wrote while the answer was under way the patch's precondition finds.
+/// from the answer: a slow API server makes decisions late, not impossible.
+///
+/// A renewal between the read and the patch goes unnoticed, because it changes the Lease
+/// and not the Node. It finds its Unknown within its kubelet's ten seconds, and takes it back.
 pub const LEASE_FRESH: Duration = Duration::from_secs(1);
+/// A read that was under way for longer says nothing about now: the edge gives a read 3 s.
+pub const LEASE_UNDER_WAY_MAX: Duration = Duration::from_secs(3);
 /// A Lease read that is not answered within this time counts as failed: twice the
 /// call timeout that the edge is given.
 pub const LEASE_READ_TIMEOUT: Duration = Duration::from_secs(10);

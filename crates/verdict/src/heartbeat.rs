@@ -9,7 +9,8 @@ use swimlet_protocol::Moment;
 
 use crate::constants::{
     LEASE_DURATION_DEFAULT, LEASE_FRESH, LEASE_JITTERED_PERCENT, LEASE_READ_TIMEOUT,
-    LEASE_RENEWALS_PER_DURATION, LEASE_RETRY, SILENT_PERIODS, STATUS_REPORT_PERIOD,
+    LEASE_RENEWALS_PER_DURATION, LEASE_RETRY, LEASE_UNDER_WAY_MAX, SILENT_PERIODS,
+    STATUS_REPORT_PERIOD,
 };
 use crate::input::LeaseRead;
 use crate::table::Heartbeats;
@@ -197,7 +198,7 @@ impl HeartbeatTrack {
     }
 
     /// Whether heartbeats were looked at well enough for a decision now: by a read that was
-    /// answered just now, however long the API server took for it, and that was asked for
+    /// answered just now, was not under way for long, and was asked for
     /// `watched` or more after an earlier one was answered. One read alone shows no
     /// renewal; where there is no Lease, the Node watch shows every heartbeat.
     pub(crate) fn fresh(&self, now: Moment, watched: Duration) -> bool {
@@ -211,7 +212,9 @@ impl HeartbeatTrack {
                 .lease_still_since
                 .is_some_and(|since| asked > since && asked.since(since) >= watched),
         };
-        compared && now.since(answered) <= LEASE_FRESH
+        compared
+            && now.since(answered) <= LEASE_FRESH
+            && now.since(asked) <= LEASE_FRESH + LEASE_UNDER_WAY_MAX
     }
 
     /// Whether it is time to read it, if it is to be read every `interval`.

@@ -42,6 +42,8 @@ pub struct Judge {
     lease_reads: usize,
     asks: rounds::Asks,
     round_id: u32,
+    /// Rounds so far: whose turn it is, among zones, verifiers, and Leases to be read.
+    turn: usize,
     next_episode: u64,
 
     leader: bool,
@@ -116,6 +118,7 @@ impl Judge {
             lease_reads: 0,
             asks: rounds::Asks::default(),
             round_id: 0,
+            turn: 0,
             next_episode: 1,
             leader: false,
             paused: false,

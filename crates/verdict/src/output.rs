@@ -47,7 +47,8 @@ pub enum Output {
 pub struct Decision {
     /// Which Node object.
     pub node: NodeRef,
-    /// Numbers this judge's episodes; comes back in [`crate::Input::Written`].
+    /// Numbers this judge's decisions that write, anew also where one was withdrawn or refused
+    /// before; what withdraws one bears its number. Comes back in [`crate::Input::Written`].
     pub episode: u64,
     /// The verdict.
     pub verdict: Verdict,

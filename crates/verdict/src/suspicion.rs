@@ -264,6 +264,13 @@ impl Findings {
             && matches!(self.port, None | Some(Port::Silent))
     }
 
+    /// Whether it tried a path that had worked, or may have: a sick verifier, and one that
+    /// has not answered about every address, leave that open.
+    pub(crate) fn has_path(&self) -> bool {
+        let open = self.sick || self.tried < self.asked;
+        open || self.agent_silent || self.port_silent || self.port.is_some()
+    }
+
     /// Whether it found a host without a kubelet: nothing answers, and the port is dead.
     pub(crate) fn is_dead_port(&self) -> bool {
         matches!(self.port, Some(Port::Refuses | Port::AcceptsOnly))

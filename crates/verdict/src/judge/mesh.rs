@@ -183,15 +183,7 @@ impl Judge {
         let now = self.now;
         let known = heard_age.map(|age| now.before(age));
         let Some(name) = self.world.by_key.get(&key).cloned() else {
-            if let Some(memory) = self.remember(key) {
-                memory.known = memory.known.max(known);
-                match change {
-                    MemberChange::Joined => memory.left = None,
-                    MemberChange::Left => memory.left = Some(now),
-                    // Whoever said goodbye is gone for that reason.
-                    MemberChange::Gone => {}
-                }
-            }
+            self.member_without_node(key, change, known);
             return;
         };
         let Some(node) = self.world.nodes.get_mut(&name) else {
@@ -217,6 +209,23 @@ impl Judge {
             // The mesh's conclusion is no evidence: silence is judged here, and the
             // sweep finds whoever is not heard.
             MemberChange::Gone => {}
+        }
+    }
+
+    fn member_without_node(&mut self, key: MemberKey, change: MemberChange, known: Option<Moment>) {
+        if change == MemberChange::Gone {
+            // Of one that nobody heard there is nothing to remember: else each deleted
+            // Node would leave a trace.
+            let unheard = |memory: &AgentMemory| memory.known.is_none();
+            if self.world.members.get(&key).is_some_and(unheard) {
+                self.world.members.remove(&key);
+            }
+            return;
+        }
+        let now = self.now;
+        if let Some(memory) = self.remember(key) {
+            memory.known = memory.known.max(known);
+            memory.left = (change == MemberChange::Left).then_some(now);
         }
     }
 

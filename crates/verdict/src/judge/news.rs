@@ -237,6 +237,8 @@ impl Judge {
         self.leader = leads;
         self.minority_since = None;
         if leads {
+            // What it found as a follower it told nobody: which brakes are on is news.
+            self.brakes_on.clear();
             self.write_from = self.now + self.config.profile.detection();
             let now = self.now;
             for node in self.world.nodes.values_mut() {
@@ -271,7 +273,7 @@ impl Judge {
             self.node_gone(node);
             return;
         }
-        if matches!(outcome, WriteOutcome::Written | WriteOutcome::WouldWrite) {
+        if outcome == WriteOutcome::Written {
             known.note_episode(now);
             self.stats.episodes += 1;
         }
@@ -288,6 +290,7 @@ impl Judge {
         else {
             return;
         };
+        let would = outcome == WriteOutcome::WouldWrite;
         writing.state = match outcome {
             WriteOutcome::Written => WriteState::Written,
             WriteOutcome::WouldWrite => WriteState::WouldWrite,
@@ -297,7 +300,12 @@ impl Judge {
             | WriteOutcome::Gone => WriteState::Anew(now + DECIDE_ANEW_AFTER),
         };
         writing.at = now;
-        if let WriteState::Anew(_) = writing.state {
+        let anew = matches!(writing.state, WriteState::Anew(_));
+        if would {
+            known.note_episode(now);
+            self.stats.episodes += 1;
+        }
+        if anew {
             self.decide_anew(&node.name);
         }
     }

@@ -6,8 +6,8 @@ use swimlet_protocol::{Moment, NodeName};
 use super::Judge;
 use super::mesh::open;
 use crate::constants::{
-    DIRECT_CHECK_INTERVAL, FAST_ROUNDS_FOR, GRADED_WITHIN, HEARD_WITHIN, PEER_VIEW_FRESH,
-    STAND_ASIDE, STEP_DOWN_AFTER, TICK_IDLE, TICK_MIN, TICK_OPEN,
+    AGENT_MEMORY, DIRECT_CHECK_INTERVAL, FAST_ROUNDS_FOR, GRADED_WITHIN, HEARD_WITHIN,
+    PEER_VIEW_FRESH, STAND_ASIDE, STEP_DOWN_AFTER, TICK_IDLE, TICK_MIN, TICK_OPEN,
 };
 use crate::input::SeenShare;
 use crate::output::{Brake, Notice, Output, StepDownReason};
@@ -33,7 +33,7 @@ impl Judge {
         if self.leader {
             self.ask_rounds();
         }
-        let due: Vec<NodeName> = self
+        let mut due: Vec<NodeName> = self
             .world
             .nodes
             .iter()
@@ -45,6 +45,11 @@ impl Judge {
             })
             .map(|(name, _)| name.clone())
             .collect();
+        if !due.is_empty() {
+            // The Leases that may be read at a time do not go to the same names for ever.
+            let first = self.turn % due.len();
+            due.rotate_left(first);
+        }
         for name in &due {
             self.settle(name);
         }
@@ -69,10 +74,14 @@ impl Judge {
     /// may have died while no aggregator ran, or with all their observers. They
     /// have been silent since now, as far as we can prove.
     fn sweep(&mut self) {
+        let now = self.now;
+        let remembered = |known: Moment| now.since(known) <= AGENT_MEMORY;
+        self.world
+            .members
+            .retain(|_, memory| memory.known.is_none_or(remembered));
         if !self.leader {
             return;
         }
-        let now = self.now;
         let me = self.config.me;
         let listens_since = self.started.max(self.resumed);
         let silent: Vec<NodeName> = self

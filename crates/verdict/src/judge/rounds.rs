@@ -60,13 +60,14 @@ impl Judge {
         }
         self.round_id = self.round_id.wrapping_add(1);
         let round = self.round_id;
+        self.turn = self.turn.wrapping_add(1);
         let mut wanted: BTreeMap<MemberKey, Vec<VerifySubject>> = BTreeMap::new();
         for name in &due {
             let Some(node) = self.world.nodes.get(name) else {
                 continue;
             };
             let subjects = subjects(node);
-            for verifier in self.verifiers(node, round) {
+            for verifier in self.verifiers(node) {
                 wanted
                     .entry(verifier)
                     .or_default()
@@ -145,9 +146,9 @@ impl Judge {
     }
 
     /// The subject's observers, other zones first and one inside, and every
-    /// aggregator. The start rotates with the round, so that a frozen verifier
-    /// spoils one round and not all.
-    fn verifiers(&self, node: &Node, round: u32) -> Vec<MemberKey> {
+    /// aggregator. The start rotates with each round, however many datagrams it takes, so
+    /// that a frozen verifier spoils one round and not all.
+    fn verifiers(&self, node: &Node) -> Vec<MemberKey> {
         let candidates = self.candidates(node);
         let mut outside: BTreeMap<Zone, Vec<MemberKey>> = BTreeMap::new();
         let mut inside = Vec::new();
@@ -163,7 +164,7 @@ impl Judge {
                 outside.entry(zone).or_default().push(key);
             }
         }
-        let start = usize::try_from(round).unwrap_or(0);
+        let start = self.turn;
         rotate(&mut inside, start);
         let mut outside: Vec<Vec<MemberKey>> = outside.into_values().collect();
         outside.iter_mut().for_each(|zone| rotate(zone, start));

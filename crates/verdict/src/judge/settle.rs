@@ -196,14 +196,9 @@ impl Judge {
         let Some(node) = self.world.nodes.get(name) else {
             return;
         };
-        let episode = match node.writing {
-            Some(writing) => writing.episode,
-            None => {
-                let episode = self.next_episode;
-                self.next_episode += 1;
-                episode
-            }
-        };
+        // A number of its own even after a withdrawal: what becomes of the withdrawn one
+        // must not be taken for what became of this.
+        let episode = self.next_episode;
         let decision = Decision {
             node: node.seen.node.clone(),
             episode,
@@ -214,6 +209,7 @@ impl Judge {
         if !self.put(Output::Decide(Box::new(decision))) {
             return;
         }
+        self.next_episode += 1;
         self.stats.decisions_written += 1;
         self.census.unknown += 1;
         if let Some(node) = self.world.nodes.get_mut(name) {

@@ -50,11 +50,12 @@ impl Judge {
             return;
         };
         if let Some(found) = found
+            && self.leader
             && found.ripe
             && found.verdict.reason().is_none()
         {
-            // What follows says so, and that takes it back.
-            node.writing = Some(taken_back(writing, now));
+            // What follows says so, and that takes it back; a follower says nothing more.
+            node.writing = Some(withdrawn(writing, now));
             return;
         }
         let Some(node) = self.world.nodes.get(name) else {
@@ -109,7 +110,7 @@ impl Judge {
         }
         self.stats.voided += 1;
         if let Some(node) = self.world.nodes.get_mut(name) {
-            node.writing = Some(taken_back(writing, now));
+            node.writing = Some(withdrawn(writing, now));
             if let Some(case) = &mut node.suspicion {
                 // It was asked about at leisure while the decision waited.
                 case.next_round = case.next_round.min(now);
@@ -120,7 +121,7 @@ impl Judge {
 }
 
 /// Its patch may have been sent before: an outcome is awaited still.
-fn taken_back(writing: Writing, now: Moment) -> Writing {
+fn withdrawn(writing: Writing, now: Moment) -> Writing {
     Writing {
         at: now,
         state: WriteState::Anew(now + DECIDE_ANEW_AFTER),

@@ -2,7 +2,8 @@
 
 use super::village::{Village, key, millis, secs};
 use crate::{
-    ApiHealth, Input, MemberChange, Notice, Profile, Rule, StepDownReason, Verdict, WatchHealth,
+    ApiHealth, Brake, Input, MemberChange, Notice, Profile, Rule, StepDownReason, Verdict,
+    WatchHealth,
 };
 use swimlet_protocol::Role;
 
@@ -214,4 +215,32 @@ fn a_suspended_judge_decides_nothing_on_what_it_missed() {
     village.feed(Input::Wake);
     village.run(secs(120));
     assert!(village.writes.is_empty());
+}
+
+/// A brake that went on while nobody listened is told by the leader that takes over, so
+/// that nobody hears of its end alone.
+#[test]
+fn a_new_leader_tells_which_brakes_are_on() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    village.feed(Input::Leadership(false));
+    village.each([0, 3, 6, 9], |host| host.power = false);
+    village.run(secs(10));
+    assert!(village.notices.is_empty());
+    village.feed(Input::Leadership(true));
+    village.run(secs(180));
+    let graded = |notice: &Notice| {
+        let brake = Brake::Graded;
+        [Notice::BrakeOn { brake }, Notice::BrakeOff { brake }].contains(notice)
+    };
+    let told: Vec<Notice> = village
+        .notices
+        .iter()
+        .map(|(_, notice)| notice.clone())
+        .filter(graded)
+        .collect();
+    let brake = Brake::Graded;
+    assert_eq!(
+        told,
+        [Notice::BrakeOn { brake }, Notice::BrakeOff { brake }]
+    );
 }

@@ -314,6 +314,21 @@ fn a_zone_without_a_path_holds_nothing_back() {
     assert!(slowest <= Some(secs(12)), "{slowest:?}");
 }
 
+/// The same of a zone whose members are asked, and never had a path.
+#[test]
+fn a_zone_whose_verifiers_never_had_a_path_holds_nothing_back() {
+    let mut village = Village::of(30, &["a", "b", "c"], Profile::Default);
+    village.each((0..30).filter(|index| index % 3 == 2), |host| {
+        host.pathless = true;
+    });
+    let died = village.now;
+    village.each([0, 3, 6, 9], |host| host.power = false);
+    village.run_until(secs(30), |village| village.writes.len() == 4);
+    assert!(told(&village, Brake::Graded), "there were enough of them");
+    let slowest = village.writes.iter().map(|(at, ..)| at.since(died)).max();
+    assert!(slowest <= Some(secs(12)), "{slowest:?}");
+}
+
 /// Brake 2 by itself: a share that is smaller than a minority.
 #[test]
 fn the_configured_share_holds_back_what_exceeds_it() {

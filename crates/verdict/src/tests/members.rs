@@ -190,3 +190,21 @@ fn a_goodbye_before_the_node_is_listed_is_remembered() {
     assert_eq!(village.verdict("n3"), Verdict::Left);
     assert!(village.writes.is_empty());
 }
+
+/// Deleted Nodes leave no trace when the mesh forgets their agents.
+#[test]
+fn members_that_are_gone_are_not_remembered() {
+    let mut village = Village::of(3, &["a"], Profile::Default);
+    let member = |index: usize, change| Input::Member {
+        key: key(Role::Agent, &format!("gone-{index}")),
+        change,
+        aggregator: false,
+        host: None,
+        heard_age: None,
+    };
+    for index in 0..=crate::constants::MEMBERS_MAX {
+        village.feed(member(index, MemberChange::Joined));
+        village.feed(member(index, MemberChange::Gone));
+    }
+    assert_eq!(village.judge.stats().members_overflow, 0);
+}

@@ -71,6 +71,8 @@ pub(super) struct HostSim {
     pub(super) health: u8,
     /// It reaches every host that has power, whatever lies between.
     pub(super) reaches_all: bool,
+    /// As a verifier it reached nobody before.
+    pub(super) pathless: bool,
     /// Answers no request for verification.
     pub(super) frozen_verifier: bool,
     pub(super) lease: Option<u64>,
@@ -254,6 +256,7 @@ impl Village {
                 says: None,
                 health: 0,
                 reaches_all: false,
+                pathless: false,
                 frozen_verifier: false,
                 lease: Some(1),
                 lease_duration: secs(40),
@@ -682,9 +685,9 @@ impl Village {
             subject,
             index: u8::try_from(index).unwrap(),
             agent,
-            agent_baseline: host.agent_baseline,
+            agent_baseline: host.agent_baseline && !verifier.pathless,
             port,
-            port_baseline: host.port_baseline,
+            port_baseline: host.port_baseline && !verifier.pathless,
         }
     }
 

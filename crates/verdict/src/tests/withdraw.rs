@@ -3,7 +3,7 @@
 use swimlet_protocol::Role;
 
 use super::village::{Village, key, millis, secs};
-use crate::{ApiHealth, Input, Profile, ReadyStatus, Rule, Verdict, WatchHealth};
+use crate::{ApiHealth, Input, Profile, ReadyStatus, Rule, Verdict, WatchHealth, WriteOutcome};
 
 /// A node that died, with its decision at a writer that takes a long time.
 fn waiting() -> Village {
@@ -107,8 +107,7 @@ fn a_brake_takes_back_what_waits() {
     ));
 }
 
-/// What was taken back is decided again once nothing forbids it any more, as the same
-/// episode.
+/// What was taken back is decided again once nothing forbids it any more.
 #[test]
 fn what_was_taken_back_is_decided_again_after_the_hold() {
     let mut village = waiting();
@@ -123,12 +122,6 @@ fn what_was_taken_back_is_decided_again_after_the_hold() {
     village.show("n3");
     village.writer_takes = secs(0);
     village.run_until(secs(10), |village| village.writes.len() == 1);
-    let episodes: std::collections::BTreeSet<u64> = village
-        .decisions
-        .iter()
-        .map(|(_, decision)| decision.episode)
-        .collect();
-    assert_eq!(episodes.len(), 1);
 }
 
 /// The word may come too late: what was written then is known as ours, should the kubelet
@@ -145,4 +138,31 @@ fn a_decision_that_was_written_before_it_was_taken_back_is_remembered() {
     village.feed(Input::Paused(false));
     village.kubelet_writes("n3", ReadyStatus::True);
     assert_eq!(village.judge.stats().taken_back, 1);
+}
+
+/// What becomes of a withdrawn decision is not taken for what becomes of its successor,
+/// which could not be withdrawn then.
+#[test]
+fn the_outcome_of_a_withdrawn_decision_does_not_end_the_next_one() {
+    let mut village = waiting();
+    let first = village.decisions[0].1.clone();
+    village.feed(Input::NodeWatch(WatchHealth::Stale));
+    village.feed(Input::NodeWatch(WatchHealth::Fresh));
+    let writes = |village: &Village| {
+        let mut decided = village.decisions.iter();
+        decided.any(|(_, decision)| {
+            decision.verdict.reason().is_some() && decision.episode != first.episode
+        })
+    };
+    village.run_until(secs(60), writes);
+    village.feed(Input::Written {
+        node: first.node.clone(),
+        episode: first.episode,
+        outcome: WriteOutcome::Superseded,
+    });
+    village.feed(Input::Api(ApiHealth::Failing));
+    let (_, newest) = village.decisions.last().unwrap();
+    assert_eq!(newest.verdict.reason(), None, "{newest:?}");
+    village.run(secs(20));
+    assert!(village.writes.is_empty(), "{:?}", village.writes);
 }
