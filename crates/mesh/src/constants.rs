@@ -77,6 +77,19 @@ pub const REPORT_FRESH: Duration = Duration::from_millis(2_500);
 /// A subject that never answered us is accused only after this time, and never
 /// before the judge: its path to us may be closed by a policy.
 pub const NEVER_REACHED_AFTER: Duration = Duration::from_secs(30);
+/// A subject that never answered us is vouched for by co-observers whom it answers; asking
+/// them takes this long, with a dial.
+pub const VOUCH_GRACE: Duration = Duration::from_secs(4);
+/// Observers whose probes must reach us, where we have as many: half of [`OBSERVERS`], which
+/// leaves [`ACCUSERS_MIN`] of them when a third of the members vanish at once.
+pub const INBOUND_MIN: usize = OBSERVERS / 2;
+/// Fewer than [`INBOUND_MIN`] of them for this long, and we ask others to watch us: three
+/// periods of an observer.
+pub const THIN_AFTER: Duration = Duration::from_secs(30);
+/// How long one watches a member that asked for it; it asks again by then.
+pub const VOLUNTEER_KEPT: Duration = Duration::from_secs(90);
+/// Most members one watches because they asked for it: as many as by the rings.
+pub const VOLUNTEERS_MAX: usize = OBSERVERS;
 /// Requests for indirect probes and active verification that wait on one subject.
 /// Its observers and all aggregators may ask at once.
 pub const REPLIES_MAX: usize = 16;
@@ -103,11 +116,13 @@ pub const CLAIM_REPEAT_MIN: Duration = Duration::from_millis(500);
 /// "I hold it Down" is a state and holds longer than an accusation: until the
 /// speaker would have corrected itself by anti-entropy.
 pub const STATE_WORD_KEPT: Duration = Duration::from_secs(120);
-/// Shortest suspicion before Down, with [`CONFIRMATIONS`] or more: three more probes
-/// of each observer, and the time a refutation needs.
-pub const SUSPICION_MIN: Duration = Duration::from_secs(3);
-/// Longest suspicion before Down, without any confirmation beyond the first accuser.
-pub const SUSPICION_MAX: Duration = Duration::from_secs(9);
+/// The part of the shortest suspicion that does not grow with the mesh: two more probes of
+/// each observer. The rest is the way of news: 2 · ⌈log₂(n + 1)⌉ · [`GOSSIP_INTERVAL`].
+pub const SUSPICION_PROBES: Duration = Duration::from_secs(2);
+/// The longest suspicion, without any confirmation beyond the first accuser, is this many
+/// times the shortest. Lifeguard's β is 6 (§V, table IV); observers here ask each other
+/// at once, so a suspicion that is right is confirmed within two probes.
+pub const SUSPICION_RATIO: u32 = 3;
 /// An answer this fresh outweighs an aggregator's word that the member is Down.
 pub const CONTACT_FRESH: Duration = Duration::from_secs(3);
 /// A refutation at most this often: each spends one of 65,535 incarnations.
@@ -186,6 +201,8 @@ pub const URGENT_AGAIN: Duration = Duration::from_secs(1);
 pub const DIFFER_AFTER: Duration = Duration::from_secs(4);
 /// Shortest time between two syncs that we ask for.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(10);
+/// Whoever knows fewer members asks for all: the digests of all ranges are as long.
+pub const SYNC_ALL_BELOW: usize = 32;
 /// Members sent per second in answers to syncs: two full tables of 5,000.
 pub const SYNC_MEMBERS_RATE: u64 = 10_000;
 /// The same at once: a start of 300 members through one seed.

@@ -24,6 +24,7 @@ mod news;
 mod rings;
 pub mod stats;
 mod suspicion;
+mod switches;
 pub mod table;
 mod timers;
 mod watch;
@@ -32,4 +33,6 @@ pub use api::{Config, Event, Input, Output};
 pub use mesh::Mesh;
 pub use names::Commons;
 pub use stats::Stats;
+#[doc(hidden)]
+pub use switches::Switches;
 pub use table::Member;

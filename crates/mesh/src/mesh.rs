@@ -25,6 +25,7 @@ use crate::names::Commons;
 use crate::news::NewsQueue;
 use crate::stats::Stats;
 use crate::suspicion::Suspicion;
+use crate::switches::Switches;
 use crate::table::{Member, Table};
 use crate::timers::{Timer, Timers};
 use crate::watch::Watch;
@@ -41,6 +42,7 @@ mod probing;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod volunteering;
 
 /// One member of the mesh.
 ///
@@ -58,6 +60,7 @@ pub struct Mesh {
     timers: Timers,
     outputs: VecDeque<Output>,
     stats: Stats,
+    switches: Switches,
 
     // Membership.
     table: Table,
@@ -77,6 +80,15 @@ pub struct Mesh {
     /// Whom to ask about whom as soon as a link stands.
     asks: BTreeMap<MemberKey, BTreeSet<MemberKey>>,
     heard_at: Moment,
+    /// Who probed us within [`THIN_AFTER`](crate::constants::THIN_AFTER), and when last; as
+    /// many as have links to us.
+    probed_by: BTreeMap<MemberKey, Moment>,
+    /// Whom we asked to watch us, at most [`INBOUND_MIN`](crate::constants::INBOUND_MIN), and when.
+    asked_to_watch: BTreeSet<MemberKey>,
+    asked_to_watch_at: Moment,
+    /// Whom we watch because it asked for it, until when; at most
+    /// [`VOLUNTEERS_MAX`](crate::constants::VOLUNTEERS_MAX).
+    volunteered: BTreeMap<MemberKey, Moment>,
 
     // Links and joining.
     links: Links,
@@ -144,6 +156,14 @@ impl Mesh {
         mesh
     }
 
+    /// For tests that show what a part of the member guards.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_switches(mut self, switches: Switches) -> Self {
+        self.switches = switches;
+        self
+    }
+
     fn start(now: Moment, config: Config, commons: Option<Commons>) -> Self {
         let Config {
             cluster,
@@ -164,6 +184,7 @@ impl Mesh {
             timers: Timers::default(),
             outputs: VecDeque::new(),
             stats: Stats::default(),
+            switches: Switches::default(),
             table: Table::new(key, commons, seed),
             ledger: Ledger::new(key, seed),
             suspicions: BTreeMap::new(),
@@ -177,6 +198,10 @@ impl Mesh {
             probe_seq: 0,
             asks: BTreeMap::new(),
             heard_at: now,
+            probed_by: BTreeMap::new(),
+            asked_to_watch: BTreeSet::new(),
+            asked_to_watch_at: now,
+            volunteered: BTreeMap::new(),
             links: Links::new(now),
             joins: Joins::new(seeds, peers),
             home: None,
@@ -378,6 +403,8 @@ impl Mesh {
         self.forget_gone(now);
         self.expire_claims(now);
         self.expire_joins(now);
+        self.expire_volunteers(now);
+        self.ask_to_be_watched(now);
         self.repair(now);
     }
 
@@ -403,6 +430,7 @@ impl Mesh {
             suspicion.shift(late);
         }
         self.links.shift_dials(late);
+        self.asked_to_watch_at = now;
         self.reprobe_all(now);
     }
 
@@ -422,13 +450,17 @@ impl Mesh {
 
     /// The digest of everyone we know, ourselves included.
     fn digest(&self) -> u64 {
-        let own = digest_of(
+        self.table.digest() ^ self.own_digest()
+    }
+
+    /// Our own part of it.
+    fn own_digest(&self) -> u64 {
+        digest_of(
             self.key,
             self.me.generation,
             self.ledger.incarnation(),
             MemberState::Alive,
-        );
-        self.table.digest() ^ own
+        )
     }
 
     /// Members that are not gone, ourselves included.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use swimlet_protocol::{Incarnation, MemberKey, MemberState, Moment};
 
 use crate::constants::{
-    ACCUSERS_KEPT, ACCUSERS_MIN, CLAIM_AGE_MAX, CONFIRMATIONS, STATE_WORD_KEPT, SUSPICION_MAX,
-    SUSPICION_MIN,
+    ACCUSERS_KEPT, ACCUSERS_MIN, CLAIM_AGE_MAX, CONFIRMATIONS, GOSSIP_INTERVAL, STATE_WORD_KEPT,
+    SUSPICION_PROBES, SUSPICION_RATIO,
 };
 
 /// The accusations against one member in one generation.
@@ -128,14 +128,33 @@ pub(crate) fn accusers_needed(observers: usize) -> usize {
     observers.clamp(1, ACCUSERS_MIN)
 }
 
-/// How long a suspicion lasts with this many accusers: Lifeguard's formula (arXiv 1707.00788
-/// §IV-B), `max(MIN, MAX − (MAX − MIN) · log(c + 1) / log(K + 1))`, where c counts
-/// the confirmations beyond the first accuser.
-pub(crate) fn suspicion_timeout(accusers: usize) -> Duration {
+/// The shortest suspicion in a mesh of n members, with [`CONFIRMATIONS`] or more:
+/// [`SUSPICION_PROBES`] + 2 · ⌈log₂(n + 1)⌉ · [`GOSSIP_INTERVAL`].
+///
+/// Time for more probes of each observer, for the suspicion to reach the member and for its
+/// refutation to reach everybody: epidemic news takes log₂ n rounds to all of n (SWIM, DSN
+/// 2002, §4.2 derives its own timeout from the same).
+pub(crate) fn suspicion_min(members: usize) -> Duration {
+    let rounds = usize::BITS - members.leading_zeros();
+    SUSPICION_PROBES + GOSSIP_INTERVAL * (2 * rounds)
+}
+
+/// The longest, without any confirmation beyond the first accuser:
+/// [`SUSPICION_RATIO`] times the shortest.
+pub(crate) fn suspicion_max(members: usize) -> Duration {
+    suspicion_min(members) * SUSPICION_RATIO
+}
+
+/// How long a suspicion lasts with this many accusers in a mesh of that many members:
+/// Lifeguard's formula (arXiv 1707.00788 §IV-B),
+/// `max(MIN, MAX − (MAX − MIN) · log(c + 1) / log(K + 1))`, where c counts the
+/// confirmations beyond the first accuser.
+pub(crate) fn suspicion_timeout(accusers: usize, members: usize) -> Duration {
+    let (shortest, longest) = (suspicion_min(members), suspicion_max(members));
     let confirmations = u32::try_from(accusers.saturating_sub(1)).unwrap_or(u32::MAX);
     let share = f64::from(confirmations.saturating_add(1)).ln() / f64::from(CONFIRMATIONS + 1).ln();
-    let range = SUSPICION_MAX.saturating_sub(SUSPICION_MIN);
-    SUSPICION_MAX.saturating_sub(range.mul_f64(share.clamp(0.0, 1.0)))
+    let range = longest.saturating_sub(shortest);
+    longest.saturating_sub(range.mul_f64(share.clamp(0.0, 1.0)))
 }
 
 #[cfg(test)]
@@ -156,11 +175,25 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_lifeguard() {
-        assert_eq!(suspicion_timeout(0), SUSPICION_MAX);
-        assert_eq!(suspicion_timeout(1), SUSPICION_MAX);
-        assert_eq!(suspicion_timeout(2), Duration::from_secs(6));
-        assert_eq!(suspicion_timeout(4), SUSPICION_MIN);
-        assert_eq!(suspicion_timeout(400), SUSPICION_MIN);
+        for members in [2, 11, 60, 5_000] {
+            let (shortest, longest) = (suspicion_min(members), suspicion_max(members));
+            assert_eq!(suspicion_timeout(0, members), longest);
+            assert_eq!(suspicion_timeout(1, members), longest);
+            assert_eq!(suspicion_timeout(2, members), (longest + shortest) / 2);
+            assert_eq!(suspicion_timeout(4, members), shortest);
+            assert_eq!(suspicion_timeout(400, members), shortest);
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_the_timeout_grow_with_the_time_news_takes() {
+        let bounds = |members| {
+            let of = |bound: Duration| bound.as_millis();
+            (of(suspicion_min(members)), of(suspicion_max(members)))
+        };
+        assert_eq!(bounds(2), (2_800, 8_400));
+        assert_eq!(bounds(11), (3_600, 10_800));
+        assert_eq!(bounds(5_000), (7_200, 21_600));
     }
 
     #[test]

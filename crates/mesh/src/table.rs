@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use swimlet_protocol::stream::digest_of;
+use swimlet_protocol::stream::{SYNC_RANGES, digest_of, range_of};
 use swimlet_protocol::{
     Generation, Incarnation, MemberKey, MemberRecord, MemberState, Moment, Role, Zone,
 };
@@ -339,6 +339,19 @@ impl Table {
     /// The XOR over the members' digests.
     pub(crate) const fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// The digest of each range of keys, by [`range_of`].
+    pub(crate) fn ranges(&self) -> [u64; SYNC_RANGES] {
+        let mut ranges = [0; SYNC_RANGES];
+        let names = self.directory.names();
+        for &id in names.sorted() {
+            if let Some(Some(entry)) = self.members.get(id.index()) {
+                let key = names.key(id);
+                ranges[range_of(key)] ^= entry.digest(key);
+            }
+        }
+        ranges
     }
 
     /// Gives a member, or the table's owner, its place on the rings. `false` if it had it.

@@ -25,6 +25,8 @@ pub(crate) struct Watch {
     pub(crate) in_row: u32,
     /// Probes that stayed unanswered in a row before it ever answered.
     pub(crate) never_answered: u32,
+    /// When a co-observer last reached it.
+    pub(crate) vouched: Option<Moment>,
     /// Who waits for the outcome.
     pub(crate) replies: Vec<Reply>,
     /// Co-observers that were asked and have not reported.
@@ -85,6 +87,7 @@ impl Watch {
             first_unanswered: None,
             in_row: 0,
             never_answered: 0,
+            vouched: None,
             replies: Vec::new(),
             asked: BTreeSet::new(),
             asked_count: 0,

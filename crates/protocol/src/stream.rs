@@ -13,6 +13,10 @@ pub const STREAM_MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Most members in one stream message: a member takes up to about 420 bytes.
 pub const SYNC_MEMBERS_MAX: usize = 512;
 
+/// Ranges of keys that tables are compared by: a table of 5,000 has twenty members in each,
+/// and all digests together are smaller than thirty members.
+pub const SYNC_RANGES: usize = 256;
+
 /// One message on a stream. Each is preceded by its length as a big-endian `u32`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum StreamMessage {
@@ -32,6 +36,9 @@ pub struct SyncRequest {
     /// Digest of its table: the XOR over its members of a hash of key, generation,
     /// incarnation and state. Equal digests need no members.
     pub digest: u64,
+    /// The same for each range of keys, by [`range_of`]. The answer holds the members of
+    /// those that differ; one that is not named differs, so an empty list asks for all.
+    pub ranges: Bounded<u64, SYNC_RANGES>,
 }
 
 /// A part of a member table.
@@ -54,6 +61,13 @@ pub struct SyncMember {
     pub state: MemberState,
     /// Seconds since anyone is known to have heard it.
     pub heard_s: u32,
+}
+
+/// The range of a key, less than [`SYNC_RANGES`]: its topmost eight bits. Keys are hashes,
+/// so members spread evenly.
+#[must_use]
+pub const fn range_of(key: MemberKey) -> usize {
+    key.0.to_be_bytes()[0] as usize
 }
 
 /// A member's part of the table digest; see [`SyncRequest::digest`].

@@ -210,6 +210,20 @@ impl Member {
         })
     }
 
+    /// As [`Member::sharing`], for tests that show what a part of the mesh guards.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn switched(
+        now: Moment,
+        config: swimlet_mesh::Config,
+        commons: &Commons,
+        switches: swimlet_mesh::Switches,
+    ) -> Self {
+        Self::around(now, config, |now, config| {
+            Mesh::sharing(now, config, commons).with_switches(switches)
+        })
+    }
+
     fn around(
         now: Moment,
         config: swimlet_mesh::Config,

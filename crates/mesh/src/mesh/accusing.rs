@@ -36,6 +36,10 @@ impl Mesh {
             self.reply(subject, reply, ProbeOutcome::NoStatement);
             return;
         }
+        if subject == from {
+            self.volunteer(now, from);
+            return;
+        }
         let proven = self.is_path_proven(subject);
         let added = proven && !self.is_deaf(now) && self.errand(now, subject, reply);
         if !added {
@@ -65,7 +69,10 @@ impl Mesh {
         let was_cleared = watch.is_cleared(now);
         match report.outcome {
             ProbeOutcome::NoStatement => return,
-            ProbeOutcome::Reached => watch.report(from, true, now),
+            ProbeOutcome::Reached => {
+                watch.vouched = Some(now);
+                watch.report(from, true, now);
+            }
             ProbeOutcome::NotReached => watch.report(from, false, now),
         }
         let (cleared, missing) = (watch.is_cleared(now), watch.is_missing());
@@ -77,7 +84,7 @@ impl Mesh {
         } else if !was_cleared {
             if missing {
                 // Others could make the probe that we missed.
-                self.health.worsen();
+                self.worsen();
             }
             self.withdraw_all(now, subject);
         }
@@ -89,10 +96,11 @@ impl Mesh {
         let Some(watch) = self.watches.get_mut(&subject) else {
             return;
         };
-        if watch.asked_count > 1 && watch.heard_from == 0 {
-            self.health.worsen();
-        }
+        let unheard = watch.asked_count > 1 && watch.heard_from == 0;
         watch.asked.clear();
+        if unheard {
+            self.worsen();
+        }
     }
 
     /// A link to somebody we wanted to ask stands.
@@ -120,11 +128,13 @@ impl Mesh {
             return;
         };
         let missing = watch.observed && watch.contact && watch.is_missing();
-        let supported = watch.is_corroborated(now) || watch.in_row >= self.misses_needed();
+        let supported = watch.is_corroborated(now)
+            || watch.in_row >= self.misses_needed()
+            || !self.switches.indirect_probes;
         let Some(first) = watch.first_unanswered.filter(|_| missing && supported) else {
             return;
         };
-        if watch.is_cleared(now) {
+        if watch.is_cleared(now) && self.switches.indirect_probes {
             return;
         }
         let indirect = watch.indirect;
@@ -208,6 +218,12 @@ impl Mesh {
         }
     }
 
+    pub(super) fn worsen(&mut self) {
+        if self.switches.local_health {
+            self.health.worsen();
+        }
+    }
+
     fn ask(&mut self, peer: MemberKey, subject: MemberKey, silent: Duration) {
         self.stats.indirect_asked += 1;
         let request = ProbeRequest {
@@ -222,6 +238,9 @@ impl Mesh {
     /// carried further: such a member accuses nobody). Subjects that a co-observer
     /// misses too do not count against us, so a failing rack silences nobody.
     fn is_doubtful(&self, now: Moment) -> bool {
+        if !self.switches.local_health {
+            return false;
+        }
         let proven = self
             .watches
             .iter()
@@ -241,11 +260,12 @@ impl Mesh {
 
     /// Whether anybody was heard since then; of two members one has nobody else to hear.
     fn heard_since(&self, then: Moment) -> bool {
-        self.size() <= 2 || self.heard_at > then
+        self.size() <= 2 || self.heard_at > then || !self.switches.local_health
     }
 
     /// Whether nobody at all is heard, though somebody should be.
     pub(super) fn is_deaf(&self, now: Moment) -> bool {
-        self.size() > 2 && now.since(self.heard_at) > DEAF_AFTER
+        let silent = now.since(self.heard_at) > DEAF_AFTER;
+        self.size() > 2 && silent && self.switches.local_health
     }
 }

@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use swimlet_protocol::frame::Update;
-use swimlet_protocol::stream::{SYNC_MEMBERS_MAX, SyncMember, SyncPart, SyncRequest};
+use swimlet_protocol::stream::{
+    SYNC_MEMBERS_MAX, SYNC_RANGES, SyncMember, SyncPart, SyncRequest, range_of,
+};
 use swimlet_protocol::{Bounded, Identity, MemberKey, MemberState, Moment, Role};
 
 use super::Mesh;
 use crate::api::{Event, Output};
 use crate::constants::{
     DIFFER_AFTER, JOIN_GIVE_UP, JOIN_PARALLEL, JOIN_RETRY_MAX, JOIN_RETRY_MIN, MEMORIES_ASKED_MAX,
-    MEMORIES_WANTED, REJOIN_AFTER, RESEED_INTERVAL, SEEDS_MAX, SYNC_INTERVAL,
+    MEMORIES_WANTED, REJOIN_AFTER, RESEED_INTERVAL, SEEDS_MAX, SYNC_ALL_BELOW, SYNC_INTERVAL,
 };
 use crate::timers::Timer;
 
@@ -109,11 +111,13 @@ impl Mesh {
             request.record,
             request.incarnation,
         );
-        let size = self.table.len() as u64 + 1;
         let members = if request.digest == self.digest() {
             Vec::new()
-        } else if self.sync_budget.take(now, size) {
-            self.sync_members(now, from.key())
+        } else {
+            self.sync_members(now, from.key(), &request.ranges)
+        };
+        let members = if self.sync_budget.take(now, members.len() as u64) {
+            members
         } else {
             // It will see that our digests differ, and ask again.
             self.stats.syncs_deferred += 1;
@@ -209,6 +213,7 @@ impl Mesh {
             let digest = !self.digest();
             let request = SyncRequest {
                 digest,
+                ranges: Bounded::new(),
                 ..self.sync_request()
             };
             self.output(Output::Sync { to: agent, request });
@@ -223,20 +228,39 @@ impl Mesh {
         }
     }
 
-    fn sync_request(&self) -> SyncRequest {
+    pub(super) fn sync_request(&self) -> SyncRequest {
         SyncRequest {
             record: self.me.clone(),
             incarnation: self.ledger.incarnation(),
             digest: self.digest(),
+            ranges: self.sync_ranges(),
         }
     }
 
-    fn sync_members(&self, now: Moment, asking: MemberKey) -> Vec<SyncMember> {
+    /// The digest of each range of keys, ourselves included; none while we know so few that
+    /// all of them are as short.
+    fn sync_ranges(&self) -> Bounded<u64, SYNC_RANGES> {
+        if self.table.len() < SYNC_ALL_BELOW {
+            return Bounded::new();
+        }
+        Bounded::fill(&mut self.ranges().into_iter())
+    }
+
+    fn ranges(&self) -> [u64; SYNC_RANGES] {
+        let mut ranges = self.table.ranges();
+        ranges[range_of(self.key)] ^= self.own_digest();
+        ranges
+    }
+
+    /// The members of the ranges that differ from the asking side's, and ourselves.
+    fn sync_members(&self, now: Moment, asking: MemberKey, theirs: &[u64]) -> Vec<SyncMember> {
+        let ours = self.ranges();
+        let differs = |key: MemberKey| theirs.get(range_of(key)) != Some(&ours[range_of(key)]);
         let seconds = |since: Moment| u32::try_from(now.since(since).as_secs()).unwrap_or(u32::MAX);
         let others = self
             .table
             .members()
-            .filter(|member| member.key != asking)
+            .filter(|member| member.key != asking && differs(member.key))
             .map(|member| SyncMember {
                 record: member.record.clone(),
                 incarnation: member.incarnation,

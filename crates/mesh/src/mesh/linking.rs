@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use swimlet_protocol::frame::{ProbeOutcome, Update};
 use swimlet_protocol::{Bounded, Frame, Identity, MemberKey, MemberState, Moment};
@@ -10,7 +11,7 @@ use super::Mesh;
 use crate::api::Output;
 use crate::constants::{
     AGGREGATORS_MAX, CLAIM_BATCH, DIAL_YIELD, HELLOS, HINT_TRIES, HOME_SHUNNED,
-    NEVER_REACHED_AFTER, RANDOM_INTERVAL, REPAIR_DELAY, UNWANTED_KEPT,
+    NEVER_REACHED_AFTER, RANDOM_INTERVAL, REPAIR_DELAY, UNWANTED_KEPT, VOUCH_GRACE,
 };
 use crate::names::mix;
 use crate::timers::Timer;
@@ -139,7 +140,8 @@ impl Mesh {
         }
         if std::mem::take(&mut self.rings_changed) {
             self.observers = self.observers_of(self.key);
-            let subjects: BTreeSet<_> = self.table.subjects_of(self.key).into_iter().collect();
+            let mut subjects: BTreeSet<_> = self.table.subjects_of(self.key).into_iter().collect();
+            subjects.extend(self.volunteered.keys());
             self.watch_these(now, &subjects);
         }
         let kept = self.kept_aggregators(now);
@@ -335,16 +337,26 @@ impl Mesh {
     /// A subject that never answered us since we watch it: said to the aggregators'
     /// tables, so that no ghost stays, and not to the judge.
     fn accuse_never_reached(&mut self, now: Moment) {
+        let unvouched = |watch: &Watch| now.since(watch.vouched.unwrap_or(watch.since));
+        let strange = |watch: &Watch| {
+            watch.observed && !watch.contact && unvouched(watch) >= NEVER_REACHED_AFTER
+        };
         let ghosts: Vec<_> = self
             .watches
             .iter()
-            .filter(|(_, watch)| {
-                watch.observed && !watch.contact && now.since(watch.since) >= NEVER_REACHED_AFTER
-            })
-            .map(|(&key, _)| key)
+            .filter(|(_, watch)| strange(watch))
+            .map(|(&key, watch)| (key, unvouched(watch), watch.asked.is_empty()))
             .collect();
         let reached = self.watches.values().filter(|watch| watch.contact).count();
-        for subject in ghosts.into_iter().filter(|_| reached > 0) {
+        for (subject, silent, asked_all) in ghosts.into_iter().filter(|_| reached > 0) {
+            // A path of ours that never worked proves nothing against a member that
+            // answers the others.
+            if asked_all {
+                self.ask_others(now, subject, Duration::ZERO);
+            }
+            if silent < NEVER_REACHED_AFTER + VOUCH_GRACE {
+                continue;
+            }
             let Some(member) = self.table.member(subject) else {
                 continue;
             };
@@ -379,6 +391,7 @@ impl Mesh {
                 || self.observers.contains(&peer)
                 || self.joins.is_answering(peer)
                 || asked.contains(&peer)
+                || self.probed_by.contains_key(&peer)
                 || syncing == Some(peer);
             if wanted {
                 link.unwanted_since = None;

@@ -151,6 +151,7 @@ impl Mesh {
 
     /// Somebody probes us.
     pub(super) fn on_probe(&mut self, now: Moment, from: MemberKey, probe: Probe) {
+        self.probed_by.insert(from, now);
         if probe.target == self.me.generation {
             if matches!(probe.held, MemberState::Suspect | MemberState::Down) {
                 self.refute(now, self.ledger.incarnation());
@@ -168,6 +169,10 @@ impl Mesh {
             news: self.news_for(from, PIGGYBACK_BYTES),
         };
         self.send(from, Frame::Ack(ack));
+        if self.table.state(from) == Some(MemberState::Suspect) {
+            // Lifeguard's buddy the other way round: whoever probes us hears it as well.
+            self.tell_held(from, MemberState::Suspect);
+        }
         self.on_news(now, from, probe.news);
         self.compare_digest(now, from, probe.digest);
     }

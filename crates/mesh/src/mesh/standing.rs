@@ -86,7 +86,12 @@ impl Mesh {
             return;
         };
         let (state, incarnation) = (member.state, member.incarnation);
-        let needed = accusers_needed(self.observers_of(subject).len());
+        let needed = if self.switches.distinct_accusers {
+            accusers_needed(self.observers_of(subject).len())
+        } else {
+            1
+        };
+        let members = self.size();
         let me = self.key;
         let Some(suspicion) = self.suspicions.get_mut(&subject) else {
             return;
@@ -116,7 +121,7 @@ impl Mesh {
         let Some(since) = enough_since else {
             return;
         };
-        let deadline = since + suspicion_timeout(accusers);
+        let deadline = since + suspicion_timeout(accusers, members);
         if now >= deadline {
             self.set_state(now, subject, MemberState::Down, None);
         } else {
@@ -143,7 +148,7 @@ impl Mesh {
         };
         self.refuted_at = Some(now);
         self.stats.refutations += 1;
-        self.health.worsen();
+        self.worsen();
         self.event(Event::Refuted { incarnation });
         self.spread_refutation(now);
     }

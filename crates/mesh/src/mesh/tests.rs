@@ -15,6 +15,7 @@ use crate::constants::{ACCUSERS_MIN, NEVER_REACHED_AFTER, OBSERVERS};
 use crate::{Event, Input};
 
 mod net;
+mod scenarios;
 mod wording;
 
 const SECOND: Duration = Duration::from_secs(1);

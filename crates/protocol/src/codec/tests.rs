@@ -12,7 +12,7 @@ use crate::frame::{
 };
 use crate::identity::Role;
 use crate::member::{ADDRESSES_MAX, Generation, Incarnation, MemberRecord, MemberState};
-use crate::stream::{SYNC_MEMBERS_MAX, SyncMember, SyncPart, SyncRequest};
+use crate::stream::{SYNC_MEMBERS_MAX, SYNC_RANGES, SyncMember, SyncPart, SyncRequest};
 
 fn list<T, const MAX: usize>(items: Vec<T>) -> Bounded<T, MAX> {
     Bounded::fill(&mut items.into_iter())
@@ -152,6 +152,7 @@ fn stream_messages_round_trip() {
         record: largest_record().into(),
         incarnation: Incarnation(1),
         digest: 42,
+        ranges: list(vec![u64::MAX; SYNC_RANGES]),
     });
     let bytes = encode_stream(&request).unwrap();
     assert_eq!(decode_stream(&bytes), Ok(request));

@@ -58,6 +58,7 @@ fn introduce(member: &mut Member, now: Moment, peer: &MemberRecord) {
             record: peer.clone().into(),
             incarnation: Incarnation(0),
             digest: 0,
+            ranges: Bounded::default(),
         },
     };
     hand(member, now, Input::Mesh(asked));

@@ -189,6 +189,7 @@ pub(crate) fn request(of: &Identity) -> SyncRequest {
         record: record(of).into(),
         incarnation: Incarnation(1),
         digest: 0,
+        ranges: Bounded::new(),
     }
 }
 

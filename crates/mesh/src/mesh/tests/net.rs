@@ -64,6 +64,10 @@ pub(super) struct Net {
     pub(super) cut: BTreeSet<(usize, usize)>,
     /// Datagrams from the first to the second are lost, and handshakes are not.
     pub(super) mute: BTreeSet<(usize, usize)>,
+    /// Share of datagrams lost to and from each of these.
+    pub(super) lossy: BTreeMap<usize, f64>,
+    /// Members sent in answers to syncs.
+    pub(super) synced: usize,
     /// How long a handshake takes.
     pub(super) handshake: Duration,
     /// Also says what every member did, if set.
@@ -109,6 +113,8 @@ impl Net {
             loss: 0.0,
             cut: BTreeSet::new(),
             mute: BTreeSet::new(),
+            lossy: BTreeMap::new(),
+            synced: 0,
             handshake: Duration::from_millis(5),
             trace: None,
             placed: None,
@@ -323,6 +329,26 @@ impl Net {
         self.output(from, Output::Send { to: key, frame });
     }
 
+    /// Lets a member ask another for a sync, at once.
+    pub(super) fn forge_sync(
+        &mut self,
+        asking: usize,
+        answering: usize,
+        from: Identity,
+        request: swimlet_protocol::stream::SyncRequest,
+    ) {
+        self.serial += 1;
+        let token = self.serial;
+        self.streams
+            .insert(token, (asking, self.nodes[asking].start, answering));
+        let input = Input::SyncRequested {
+            from,
+            token,
+            request,
+        };
+        self.input(answering, input);
+    }
+
     pub(super) fn run(&mut self, time: Duration) {
         self.run_until(time, |_| false);
     }
@@ -433,6 +459,7 @@ impl Net {
                 let (asking, start, answering) = self.streams.remove(&token).unwrap();
                 let from = self.key(answering);
                 for part in parts {
+                    self.synced += part.members.len();
                     let input = Input::SyncAnswered { from, part };
                     if self.nodes[asking].start == start {
                         self.input_later(asking, input, 3);
@@ -450,7 +477,9 @@ impl Net {
         assert_eq!(decode_frame(&bytes).as_ref(), Ok(&frame));
         let Some(other) = self.find(to) else { return };
         let pair_lost = self.cut.contains(&(node, other)) || self.mute.contains(&(node, other));
-        let lost = self.rng.random_bool(self.loss) || pair_lost;
+        let worst = |i: &usize| self.lossy.get(i).copied().unwrap_or(0.0);
+        let loss = self.loss.max(worst(&node)).max(worst(&other));
+        let lost = self.rng.random_bool(loss) || pair_lost;
         if !lost && self.links.contains(&pair(node, other)) {
             let from = self.key(node);
             let latency = self.rng.random_range(200..2_000);
@@ -530,6 +559,7 @@ impl Net {
                 record: Arc::new(record),
                 incarnation,
                 digest: 0,
+                ranges: Bounded::default(),
             };
             self.output(from, Output::Sync { to, request });
         }
