@@ -22,7 +22,7 @@ use crate::host::SOCKET_PACKETS_MAX;
 use crate::link::{self, Packet, Wire};
 use crate::port::{Check, Token};
 use crate::record::{MemberId, NodeId, Traffic, What};
-use crate::topology::Profile;
+use crate::topology::{Guard, Profile};
 use crate::units::Ppm;
 use crate::world::{Event, World};
 
@@ -248,7 +248,7 @@ impl World {
                 record: record.clone(),
                 host,
             };
-            Aggregator::new(local, config)
+            Aggregator::with_switches(local, config, self.judge_switches())
         });
         let edge = (role == Role::Aggregator).then(|| Edge::new(local, member, key, seed));
         Life {
@@ -303,6 +303,21 @@ impl World {
             config.brake_share_max = share;
         }
         config
+    }
+
+    /// What of the judge is on: all but the guards that the topology does without.
+    fn judge_switches(&self) -> swimlet_verdict::Switches {
+        let on = |guard: Guard| !self.topology().without.contains(&guard);
+        swimlet_verdict::Switches {
+            verification: on(Guard::Verification),
+            baseline: on(Guard::Baseline),
+            brakes: [
+                on(Guard::BrakeMinority),
+                on(Guard::BrakeShare),
+                on(Guard::BrakeGraded),
+            ],
+            distinct_accusers: on(Guard::DistinctAccusers),
+        }
     }
 
     /// A member's process ends without a word.

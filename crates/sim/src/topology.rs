@@ -112,7 +112,7 @@ pub enum Profile {
 pub enum Guard {
     /// Lifeguard's local health in the mesh.
     LocalHealth,
-    /// Several distinct accusers before Down in the mesh.
+    /// Several distinct accusers: before Down in the mesh, and before a decision.
     DistinctAccusers,
     /// Active verification before a decision.
     Verification,
