@@ -171,6 +171,10 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub const RANDOM_INTERVAL: Duration = Duration::from_secs(30);
 /// How often one seed is asked again, so that halves that forgot each other meet.
 pub const RESEED_INTERVAL: Duration = Duration::from_secs(300);
+/// The same while no aggregator is known: they were all taken away, and come back where
+/// the seeds say. One member that finds them is enough, and of a large mesh some try at
+/// each moment; a small one has few that could overwhelm them.
+pub const RESEED_LONELY: Duration = Duration::from_secs(10);
 
 /// Claims and reports of this time travel in one batch.
 pub const CLAIM_BATCH: Duration = Duration::from_millis(50);

@@ -14,7 +14,8 @@ use super::Mesh;
 use crate::api::{Event, Output};
 use crate::constants::{
     DIFFER_AFTER, JOIN_GIVE_UP, JOIN_PARALLEL, JOIN_RETRY_MAX, JOIN_RETRY_MIN, MEMORIES_ASKED_MAX,
-    MEMORIES_WANTED, REJOIN_AFTER, RESEED_INTERVAL, SEEDS_MAX, SYNC_ALL_BELOW, SYNC_INTERVAL,
+    MEMORIES_WANTED, REJOIN_AFTER, RESEED_INTERVAL, RESEED_LONELY, SEEDS_MAX, SYNC_ALL_BELOW,
+    SYNC_INTERVAL,
 };
 use crate::timers::Timer;
 
@@ -46,11 +47,23 @@ impl Mesh {
     }
 
     /// Asks one seed again, so that halves of a mesh that forgot each other meet.
+    ///
+    /// Aggregators that all left and came back know nobody, and nobody dials who said
+    /// goodbye: until a member asks where they were found at first, they are an island.
     pub(super) fn reseed(&mut self, now: Moment) {
         use rand::seq::IteratorRandom;
-        let pause = self.jittered(RESEED_INTERVAL);
+        let lonely = self.table.aggregators().is_empty();
+        let pause = if lonely {
+            RESEED_LONELY
+        } else {
+            RESEED_INTERVAL
+        };
+        let pause = self.jittered(pause);
         self.timers.set(Timer::Reseed, now + pause);
-        let seeds = self.joins.candidates(&self.me.addresses);
+        let mut seeds = self.joins.candidates(&self.me.addresses);
+        if lonely && !self.joins.seeds.is_empty() {
+            seeds.retain(|seed| self.joins.seeds.contains(seed));
+        }
         if let Some(address) = seeds.into_iter().choose(&mut self.rng) {
             self.join_through(now, address);
         }
@@ -79,6 +92,10 @@ impl Mesh {
         self.joins.expire(now);
         self.syncing
             .take_if(|(_, since)| now.since(*since) >= JOIN_GIVE_UP);
+        if self.table.aggregators().is_empty() {
+            let pause = self.jittered(RESEED_LONELY);
+            self.timers.set_by(Timer::Reseed, now + pause);
+        }
         if self.links.len() > 0 {
             self.joins.alone_since = None;
             return;

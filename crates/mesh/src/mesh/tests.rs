@@ -452,6 +452,25 @@ fn halves_of_a_split_mesh_find_each_other_again() {
     assert!(one);
 }
 
+/// All aggregators are rolled at once: whoever they come back as, the mesh finds them where
+/// it found them at first.
+#[test]
+fn aggregators_that_all_left_are_found_again() {
+    let mut net = Net::formed(16, 3, 17);
+    for aggregator in 0..3 {
+        net.input(aggregator, Input::Leave);
+        net.kill(aggregator);
+    }
+    net.run(10 * SECOND);
+    for aggregator in 0..3 {
+        net.restart(aggregator, Generation(1_800_000_000_000), aggregator);
+    }
+    let one = net.run_until(40 * SECOND, |net| {
+        (0..20).all(|i| net.who_differs(i, MemberState::Alive).is_empty())
+    });
+    assert!(one);
+}
+
 /// The gentle sister of scenario 2: everybody loses one datagram in twenty.
 #[test]
 fn loss_brings_nobody_down() {
