@@ -14,22 +14,32 @@
 //! | [`fault`] | what can go wrong |
 //! | [`world`] | the engine: [`World`] |
 //! | [`record`] | what a run tells: records, truth, counters |
+//! | [`scenario`] | a world's faults and what must hold, as files say it, and their runs |
+//! | [`invariants`] | what must hold in every run |
+//! | [`baseline`] | plain foca on the same network, for comparison |
+//! | [`measure`] | the figures, each by one function of sizes and seeds |
+//! | [`explore`] | random schedules of faults, and the shrinking of one that breaks something |
 //! | [`units`] | lengths of time and shares, as files write them |
 
 mod api;
+pub mod baseline;
 mod edge;
+pub mod explore;
 pub mod fault;
 mod form;
 mod host;
 mod inject;
+pub mod invariants;
 mod kubelet;
 mod liar;
 mod link;
+pub mod measure;
 mod net;
 mod port;
 mod process;
 mod queue;
 pub mod record;
+pub mod scenario;
 pub mod topology;
 mod trace;
 mod truth;

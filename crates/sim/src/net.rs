@@ -326,7 +326,8 @@ impl Net {
         match (cut.count_without(&others), others.count()) {
             (open, all) if open == all => Reach::All,
             (0, _) => Reach::Nobody,
-            _ => Reach::Some,
+            (open, all) if open * 2 > all => Reach::Most,
+            _ => Reach::Few,
         }
     }
 }
@@ -366,7 +367,7 @@ mod tests {
         assert!(arrives(&mut net, 70, 2, Port::Kubelet));
         assert!(arrives(&mut net, 70, 4, Port::Mesh));
         let all = nodes(&[1, 2, 3, 4, 70]);
-        assert_eq!(net.reach(NodeId(70), &all, Port::Mesh), Reach::Some);
+        assert_eq!(net.reach(NodeId(70), &all, Port::Mesh), Reach::Few);
         assert_eq!(net.reach(NodeId(4), &all, Port::Mesh), Reach::All);
         assert_eq!(
             net.reach(NodeId(2), &nodes(&[1, 2, 70]), Port::Mesh),

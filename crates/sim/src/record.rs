@@ -217,8 +217,10 @@ pub struct Truth {
 pub enum Reach {
     /// None.
     Nobody,
-    /// Some.
-    Some,
+    /// Half of them or fewer.
+    Few,
+    /// More than half.
+    Most,
     /// All.
     All,
 }

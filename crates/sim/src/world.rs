@@ -453,6 +453,15 @@ impl World {
         life.member.mesh().member(about).map(|member| member.state)
     }
 
+    /// How new the word is that a member has of another: generation, then incarnation.
+    #[must_use]
+    pub fn known(&self, by: MemberId, about: MemberId) -> Option<(u64, u16)> {
+        let life = self.processes.get(by.0 as usize)?.life.as_ref()?;
+        let about = self.processes.get(about.0 as usize)?.key;
+        let member = life.member.mesh().member(about)?;
+        Some((member.record.generation.0, member.incarnation.0))
+    }
+
     /// Where a node stands with an aggregator's judge.
     #[must_use]
     pub fn standing(&self, aggregator: MemberId, node: NodeId) -> Option<Standing> {
