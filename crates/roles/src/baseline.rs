@@ -24,8 +24,9 @@ pub const TURN: Duration = Duration::from_secs(600);
 /// Between two tries while a subject's port was not tried yet: ten subjects within five
 /// seconds of a start. A kubelet meets ten such checks, once.
 pub const START_INTERVAL: Duration = Duration::from_millis(500);
-/// How soon a new subject is noticed once all were tried.
-pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How soon a new subject is noticed once all were tried. Long before a minute is over, and
+/// rare: to look takes as much as a dozen probes.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the kubelet of a Node serves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

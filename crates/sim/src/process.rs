@@ -253,7 +253,7 @@ impl World {
         let edge = (role == Role::Aggregator).then(|| Edge::new(local, member, key, seed));
         Life {
             clock_ahead,
-            member: Member::sharing(local, config, &self.commons),
+            member: Member::switched(local, config, &self.commons, self.mesh_switches()),
             aggregator,
             checks: (role == Role::Agent).then(|| SelfChecks::new(local, key)),
             edge,
@@ -317,6 +317,16 @@ impl World {
                 on(Guard::BrakeGraded),
             ],
             distinct_accusers: on(Guard::DistinctAccusers),
+        }
+    }
+
+    /// The same of the mesh.
+    fn mesh_switches(&self) -> swimlet_mesh::Switches {
+        let on = |guard: Guard| !self.topology().without.contains(&guard);
+        swimlet_mesh::Switches {
+            local_health: on(Guard::LocalHealth),
+            distinct_accusers: on(Guard::DistinctAccusers),
+            indirect_probes: on(Guard::IndirectProbes),
         }
     }
 

@@ -112,6 +112,8 @@ pub enum Profile {
 pub enum Guard {
     /// Lifeguard's local health in the mesh.
     LocalHealth,
+    /// Co-observers are asked before a subject is accused.
+    IndirectProbes,
     /// Several distinct accusers: before Down in the mesh, and before a decision.
     DistinctAccusers,
     /// Active verification before a decision.

@@ -1,6 +1,7 @@
 //! The engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -52,7 +53,8 @@ pub struct World {
     pub(crate) api: Api,
     pub(crate) hosts: Vec<Host>,
     pub(crate) processes: Vec<Process>,
-    by_key: BTreeMap<MemberKey, MemberId>,
+    /// Looked up for each packet and never walked through, so its order is nobody's matter.
+    by_key: HashMap<MemberKey, MemberId, BuildHasherDefault<KeyHash>>,
     by_name: BTreeMap<NodeName, NodeId>,
     /// Who has an address; of several hosts the last one.
     by_address: BTreeMap<IpAddr, Vec<NodeId>>,
@@ -66,6 +68,26 @@ pub struct World {
     pub(crate) counters: Counters,
     pub(crate) sizes: Sizes,
     pub(crate) trace: Trace,
+}
+
+/// Keys are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyHash(u64);
+
+impl Hasher for KeyHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
 }
 
 /// What happens.
@@ -149,7 +171,7 @@ impl World {
             api: Api::default(),
             hosts: Vec::new(),
             processes: Vec::new(),
-            by_key: BTreeMap::new(),
+            by_key: HashMap::default(),
             by_name: BTreeMap::new(),
             by_address: BTreeMap::new(),
             addresses: 0,
