@@ -267,20 +267,15 @@ impl Api {
         WriteOutcome::Written
     }
 
-    /// A live read of a node's Lease.
-    pub(crate) fn lease(&self, node: usize, of: &NodeRef) -> LeaseRead {
+    /// A live read of a node's Lease. It goes by the name, so after a replacement it is the
+    /// new object's; a deleted Node's is collected with it.
+    pub(crate) fn lease(&self, node: usize) -> LeaseRead {
         match self.object(node) {
-            // The Lease is found by the name; a re-created Node's has another UID inside.
             Some(object) if object.renewed > 0 => LeaseRead::Renewed {
                 fingerprint: object.renewed ^ fingerprint(object.node.uid.as_str()),
                 duration: object.lease,
             },
-            Some(_) => LeaseRead::None,
-            None => {
-                // The Lease of a deleted Node is collected with it.
-                let _ = of;
-                LeaseRead::None
-            }
+            _ => LeaseRead::None,
         }
     }
 

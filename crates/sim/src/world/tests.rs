@@ -6,6 +6,7 @@ use swimlet_verdict::{ReadyStatus, Verdict};
 
 use super::*;
 use crate::fault::{Part, Port, Return, Target};
+use crate::record::What;
 use crate::topology::Start;
 use crate::units::Ppm;
 
