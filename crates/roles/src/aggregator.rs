@@ -283,6 +283,10 @@ impl Aggregator {
         if let (Some(key), Verdict::Unreachable) = (key, decision.verdict) {
             let entry = (decision.episode, key);
             self.unreachable.insert(name.clone(), entry);
+        } else {
+            // Whatever is written from here on does not say that no peer reaches the host,
+            // and a write that is under way is of no use to the mesh any more.
+            self.unreachable.remove(name);
         }
         self.put(Output::Decide(decision));
     }

@@ -3,7 +3,8 @@ use std::net::IpAddr;
 use swimlet_mesh::Event as MeshEvent;
 use swimlet_protocol::frame::VerifySubject;
 use swimlet_protocol::{ClusterId, Generation, MemberState, Role};
-use swimlet_verdict::{Config as JudgeConfig, WatchHealth};
+use swimlet_verdict::table::{Agent, Heartbeats, Port};
+use swimlet_verdict::{Config as JudgeConfig, Evidence, Rule, WatchHealth};
 
 use super::*;
 
@@ -86,6 +87,29 @@ fn wait(aggregator: &mut Aggregator, from: Moment, time: Duration) -> Vec<Output
     outputs
 }
 
+fn decision(subject: &NodeSeen, verdict: Verdict) -> Box<Decision> {
+    Box::new(Decision {
+        node: subject.node.clone(),
+        episode: 4,
+        verdict,
+        evidence: Evidence {
+            began: START,
+            stood: Duration::from_secs(4),
+            ready: None,
+            agent: Agent::Silent,
+            port: Port::Silent,
+            heartbeats: Heartbeats::Silent,
+            heartbeats_silent: Duration::from_secs(4),
+            witnesses: Vec::new(),
+            need: 2,
+            rounds: 2,
+            weakness: None,
+            lifecycle: Vec::new(),
+        },
+        rule: Rule::NoPacketFromHost,
+    })
+}
+
 fn swept(outputs: &[Output]) -> Vec<Vec<KubeletPort>> {
     let ports = |output: &Output| match output {
         Output::Member(member::Input::Sweep(ports)) => Some(ports.clone()),
@@ -158,6 +182,26 @@ fn the_mesh_hears_of_a_death_when_it_is_written_and_not_before() {
     hand(&mut gone, START, Input::Edge(deleted));
     let outputs = hand(&mut gone, START, written(4, WriteOutcome::Written));
     assert_eq!(verdicts(&outputs), [], "of a Node that is gone");
+}
+
+/// Guards a living host's links: what became of a withdrawn decision, or of another verdict
+/// of the same episode, tells the mesh nothing.
+#[test]
+fn a_decision_that_was_replaced_tells_the_mesh_nothing() {
+    let subject = node(2, 2);
+    for verdict in [Verdict::Alive, Verdict::KubeletDown] {
+        let mut aggregator = aggregator();
+        hand(&mut aggregator, START, seen(subject.clone()));
+        aggregator.decide(decision(&subject, Verdict::Unreachable));
+        aggregator.decide(decision(&subject, verdict));
+        let written = Input::Edge(News::Written {
+            node: subject.node.clone(),
+            episode: 4,
+            outcome: WriteOutcome::Written,
+        });
+        let outputs = hand(&mut aggregator, START, written);
+        assert_eq!(verdicts(&outputs), [], "{verdict:?}");
+    }
 }
 
 /// Scenario 9: a late word about an older object of that name is none about this one.
