@@ -263,6 +263,7 @@ impl Parts<'_> {
             mode: self.config.mode,
             authority: self.authority.clone(),
             fallen: Arc::clone(&self.fallen),
+            roster: Arc::clone(&self.roster),
             events,
             stats: Arc::clone(&self.stats.writer),
         };

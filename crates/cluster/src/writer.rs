@@ -37,6 +37,7 @@ use crate::fallen::Fallen;
 use crate::fault::Fault;
 use crate::mode::Mode;
 use crate::node::NodeView;
+use crate::roster::Roster;
 
 /// Nodes that are written at a time: the rate of a real API server stops growing at 16 in flight
 /// (305 patches/s with 1, 560 with 4, 660 with 16 and with 64).
@@ -48,6 +49,9 @@ pub const PENDING_MAX: usize = crate::nodes::NODES_MAX;
 /// and the moment another can follow, so a patch begun at the last moment is over by then.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Longest pause that a server may ask for, before jitter. The API server's own priority and
+/// fairness asks for seconds; a proxy that says an hour must not close the writer for as long.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How often the writer looks whether it runs at all.
 const PULSE: Duration = Duration::from_millis(500);
 /// A longer gap between two looks is a pause of this process, not a busy machine.
@@ -93,6 +97,7 @@ pub(crate) struct WriterContext {
     pub(crate) mode: Mode,
     pub(crate) authority: Authority,
     pub(crate) fallen: Arc<Fallen>,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) events: EventSink,
     pub(crate) stats: Arc<WriterStats>,
 }
@@ -258,7 +263,7 @@ impl Writer {
         if outcome == WriteOutcome::Written {
             self.refusals = 0;
         }
-        if outcome != WriteOutcome::Failed {
+        if got_through(outcome) {
             self.backoff.reset();
         }
     }
@@ -285,7 +290,7 @@ impl Writer {
                 return;
             }
         }
-        let pause = self.backoff.next(fault.retry_after());
+        let pause = self.backoff.next(asked_pause(fault));
         tracing::warn!("no condition is written for {pause:.1?}");
         let until = Instant::now() + pause;
         self.closed_until = Some(self.closed_until.map_or(until, |before| before.max(until)));
@@ -312,6 +317,18 @@ impl Writer {
     }
 }
 
+/// Whether that outcome shows that the server takes what we send it. Reads go on being answered
+/// while patches are throttled, so what a read settled shows nothing, and a conflict comes from a
+/// server that may be just as busy.
+const fn got_through(outcome: WriteOutcome) -> bool {
+    matches!(outcome, WriteOutcome::Written | WriteOutcome::WouldWrite)
+}
+
+/// How long the server asks to be left alone, as far as we heed it.
+fn asked_pause(fault: &Fault) -> Option<Duration> {
+    fault.retry_after().map(|asked| asked.min(RETRY_AFTER_MAX))
+}
+
 /// Resolves when the writer opens again; never, if it is open.
 async fn open_at(moment: Option<Instant>) {
     match moment {
@@ -323,3 +340,6 @@ async fn open_at(moment: Option<Instant>) {
 fn add_one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests;

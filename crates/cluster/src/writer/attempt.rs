@@ -7,15 +7,17 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use swimlet_verdict::{Decision, NodeSeen, WriteOutcome};
+use swimlet_verdict::{Decision, NodeRef, NodeSeen, WriteOutcome};
 use tokio::time::Instant;
 
 use super::{CALL_TIMEOUT, WriterContext, overtaken};
 use crate::FIELD_MANAGER;
 use crate::events::Note;
+use crate::fallen::Fallen;
 use crate::fault::{self, Fault};
 use crate::mode::Mode;
 use crate::node::{ConditionView, NodeView, micros};
+use crate::roster::Roster;
 
 /// Longest message of a condition, in characters: enough for every witness that is named, short
 /// enough for `kubectl describe`.
@@ -63,6 +65,14 @@ pub(super) async fn attempt(
     if view.version().is_empty() {
         return Err(Fault::Unusable("it has no resourceVersion".to_owned()));
     }
+    // The read took time: the node may be alive again, and the lease may have run out. What would
+    // not be written is not announced either.
+    if withdrawn.load(Ordering::Relaxed) || began.elapsed() > READ_AGE_MAX {
+        return Ok(WriteOutcome::Superseded);
+    }
+    if !context.authority.may_act() {
+        return Ok(WriteOutcome::Failed);
+    }
     let unknown = Unknown::new(reason, &decision.evidence.summary(), &seen);
     if context.mode == Mode::Observe {
         tracing::info!(
@@ -75,13 +85,6 @@ pub(super) async fn attempt(
             .events
             .node(&decision.node, Note::would_write(reason, &unknown.message));
         return Ok(WriteOutcome::WouldWrite);
-    }
-    // The read took time: the node may be alive again, and the lease may have run out.
-    if withdrawn.load(Ordering::Relaxed) || began.elapsed() > READ_AGE_MAX {
-        return Ok(WriteOutcome::Superseded);
-    }
-    if !context.authority.may_act() {
-        return Ok(WriteOutcome::Failed);
     }
     write(context, decision, &view, &unknown).await
 }
@@ -118,9 +121,8 @@ async fn write(
         unknown.reason,
         unknown.message,
     );
-    context
-        .fallen
-        .fell(&decision.node, micros(Some(&unknown.transition)));
+    let transition = micros(Some(&unknown.transition));
+    fell(&context.fallen, &context.roster, &decision.node, transition);
     context.events.node(
         &decision.node,
         Note::written(unknown.reason, &unknown.message),
@@ -136,6 +138,18 @@ async fn stands(context: &WriterContext, decision: &Decision, unknown: &Unknown)
     };
     view.metadata.uid.as_deref() == Some(decision.node.uid.as_str())
         && view.ready().is_some_and(|ready| unknown.is(ready))
+}
+
+/// Takes the Node in for the pod marker, unless it is gone by now.
+///
+/// The watch may have shown the deletion before our patch was answered. It drops the Node from
+/// the roster and then from the fallen, so to look at the roster after the entry is made leaves
+/// no entry that nobody takes out, whoever comes first.
+fn fell(fallen: &Fallen, roster: &Roster, node: &NodeRef, transition: Option<i64>) {
+    fallen.fell(node, transition);
+    if roster.find(&node.name).as_ref() != Some(node) {
+        fallen.forget(&node.uid);
+    }
 }
 
 /// When Ready became Unknown: now, in whole seconds as the API keeps them, rounded down so that it

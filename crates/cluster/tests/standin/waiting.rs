@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::common::{PATIENCE, QUICK, Running, config, decision, until};
-use crate::support::{Scene, dead, objects, ours, standin, start, status_patch, to, value};
+use crate::support::{Scene, dead, events, objects, ours, standin, start, status_patch, to, value};
 
 /// Scenario 24: Retry-After is honoured in whatever form it comes, and what waited is asked
 /// anew, not replayed.
@@ -99,12 +99,18 @@ async fn the_newest_decision_wins() {
 /// Guards the moment between read and patch: who is alive again by then is not written.
 #[tokio::test]
 async fn a_decision_that_is_withdrawn_while_the_node_is_read_is_not_written() {
+    for mode in [Mode::Enforce, Mode::Observe] {
+        withdraw_while_the_node_is_read(mode).await;
+    }
+}
+
+async fn withdraw_while_the_node_is_read(mode: Mode) {
     let Scene {
         standin,
+        client,
         mut edge,
         seen,
-        ..
-    } = Scene::of(Mode::Enforce, &[]).await;
+    } = Scene::of(mode, &[]).await;
     let read = to(Verb::Get, "nodes");
     let mut hold = standin.hold(read);
     edge.handle.decide(decision(&seen)).unwrap();
@@ -120,6 +126,7 @@ async fn a_decision_that_is_withdrawn_while_the_node_is_read_is_not_written() {
     hold.release();
     assert_eq!(edge.outcome().await, WriteOutcome::Superseded);
     assert!(ours(&standin, "nodes", "status", Verb::Patch).is_empty());
+    assert!(events(&client).await.is_empty(), "nor is it announced");
 }
 
 /// Guards that a decision does not outlive a pause between read and patch: the node may have
