@@ -1,13 +1,14 @@
 //! The task that drives the aggregator: evidence from the mesh and from the API server
 //! in, questions and decisions out.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use swimlet_cluster::EdgeHandle;
 use swimlet_protocol::Moment;
 use swimlet_roles::Aggregator;
 use swimlet_roles::aggregator::{Config, Input, Output};
-use swimlet_roles::member::Event;
+use swimlet_roles::member::{self, Event};
 use swimlet_telemetry::{Clock, catalogue};
 use swimlet_verdict::{Decision, Input as News};
 use tokio::sync::mpsc;
@@ -22,6 +23,11 @@ use crate::member::handle::Handle;
 
 /// What the driver needs after a pause to read the packets that the kernel has queued.
 const CATCH_UP: Duration = Duration::from_millis(100);
+
+/// Orders that wait for the member's driver: four rounds of 16,384, which is what the
+/// aggregator itself keeps at most. The judge asks again in the next round for what found
+/// no room.
+const ORDERS_MAX: usize = 65_536;
 
 /// What the task is made of.
 pub(crate) struct Parts {
@@ -44,11 +50,23 @@ pub(crate) struct Judging {
     questions: mpsc::Receiver<Question>,
     follower: Follower,
     clock: Clock,
+    orders: Orders,
+}
+
+/// Orders for the member that its driver had no room for yet. This task never waits for
+/// the driver: a judge that waits comes late to its next look, and what is late is taken
+/// for a pause of this process, after which all evidence starts anew.
+#[derive(Default)]
+struct Orders {
+    waiting: VecDeque<member::Input>,
+    dropped: u64,
 }
 
 /// What the task takes up next.
 enum Next {
     Stop,
+    /// Some orders were handed over.
+    Ordered,
     Take(Input),
     Question(Question),
 }
@@ -66,17 +84,19 @@ impl Judging {
             questions: parts.questions,
             follower: parts.follower,
             clock,
+            orders: Orders::default(),
         }
     }
 
     /// Runs until `stop`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
-            self.act().await;
+            self.act();
             let next = self.next(self.aggregator.next_wake(), &stop).await;
             self.catch_up().await;
             match next {
                 Next::Stop => return,
+                Next::Ordered => {}
                 Next::Take(input) => {
                     self.tell(&input);
                     self.feed(input);
@@ -94,9 +114,14 @@ impl Judging {
         tokio::select! {
             biased;
             () = stop.cancelled() => Next::Stop,
-            Some(news) = self.edge_events.recv() => Next::Take(Input::Edge(news)),
-            Some(event) = self.member_events.recv() => Next::Take(Input::Member(event)),
-            Some(question) = self.questions.recv() => Next::Question(question),
+            () = self.member.feed_first(&mut self.orders.waiting), if !self.orders.is_empty() => {
+                Next::Ordered
+            }
+            next = heard(
+                &mut self.edge_events,
+                &mut self.member_events,
+                &mut self.questions,
+            ) => next,
             () = sleep_until(self.clock.instant(wake)) => Next::Take(Input::Wake),
         }
     }
@@ -131,12 +156,12 @@ impl Judging {
         }
     }
 
-    /// Does everything the aggregator wants.
-    async fn act(&mut self) {
+    /// Does everything the aggregator wants, without waiting for anybody: time that passes
+    /// between two looks is then time in which this process did not run.
+    fn act(&mut self) {
         while let Some(output) = self.aggregator.poll() {
             match output {
-                // The driver never waits for this task.
-                Output::Member(order) => self.member.feed(order).await,
+                Output::Member(order) => self.orders.push(order),
                 Output::Decide(decision) => self.decide(*decision),
                 Output::ReadLease(node) => {
                     if let Err(failed) = self.edge.read_lease(node) {
@@ -151,7 +176,7 @@ impl Judging {
                     self.edge.stand(may_stand);
                     view::show_gauges(self.aggregator.judge());
                     view::show_edge(self.edge.stats());
-                    view::show_drops(self.aggregator.stats());
+                    view::show_drops(self.aggregator.stats(), self.orders.dropped);
                 }
                 Output::Round {
                     subjects,
@@ -195,3 +220,35 @@ impl Judging {
         self.follower.tell(self.member.key(), what);
     }
 }
+
+impl Orders {
+    fn push(&mut self, order: member::Input) {
+        if self.waiting.len() < ORDERS_MAX {
+            self.waiting.push_back(order);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+/// What comes next, in fair turns: a list of all Nodes must not keep the mesh's word from
+/// the judge, nor a storm of the mesh the Nodes'. Waits for ever when all have ended.
+async fn heard(
+    edge: &mut mpsc::Receiver<News>,
+    member: &mut mpsc::Receiver<Event>,
+    questions: &mut mpsc::Receiver<Question>,
+) -> Next {
+    tokio::select! {
+        Some(news) = edge.recv() => Next::Take(Input::Edge(news)),
+        Some(event) = member.recv() => Next::Take(Input::Member(event)),
+        Some(question) = questions.recv() => Next::Question(question),
+        else => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

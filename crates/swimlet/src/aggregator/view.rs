@@ -139,9 +139,9 @@ pub(crate) fn show_edge(stats: &EdgeStats) {
 }
 
 /// Shows what the aggregator had no room for.
-pub(crate) fn show_drops(stats: Stats) {
+pub(crate) fn show_drops(stats: Stats, orders_dropped: u64) {
     metrics::counter!(catalogue::QUEUE_DROPS, "queue" => "aggregator_outputs")
-        .absolute(stats.outputs_dropped);
+        .absolute(stats.outputs_dropped + orders_dropped);
 }
 
 /// Counts what people should know.

@@ -24,8 +24,8 @@ use tracing::{debug, info, warn};
 use super::gauges;
 use super::handle::{Command, Handle, MemberView};
 
-/// Commands waiting for the driver: as many as one verification round of the
-/// largest batch asks for at once, with room.
+/// Commands waiting for the driver. The judge's orders, which come by the thousand, are
+/// handed over in batches, and wait with the judge when there is no room.
 const COMMANDS_MAX: usize = 1_024;
 /// Events waiting for their reader. Frames come at hundreds a second at most.
 const EVENTS_MAX: usize = 4_096;
@@ -63,6 +63,14 @@ pub(crate) struct Driver {
     /// Whether events were lost since the last time all members were told.
     lost: bool,
     gauges_due: Moment,
+}
+
+/// What comes from the transport, or from this process.
+enum Taken {
+    Link(LinkEvent),
+    Command(Command),
+    /// The transport is gone.
+    End,
 }
 
 impl Driver {
@@ -117,11 +125,11 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                link = self.links.recv() => match link {
-                    Some(event) => self.on_link(event),
-                    None => return,
+                taken = take(&mut self.links, &mut self.commands) => match taken {
+                    Taken::Link(event) => self.on_link(event),
+                    Taken::Command(command) => self.on_command(command),
+                    Taken::End => return,
                 },
-                Some(command) = self.commands.recv() => self.on_command(command),
                 Some(done) = self.checks.join_next() => self.on_checked(done),
                 found = next(&mut self.found) => match found {
                     Some(addresses) => self.feed(Input::Mesh(MeshInput::Seeds(addresses))),
@@ -145,6 +153,10 @@ impl Driver {
         }
         while let Some(done) = self.checks.try_join_next() {
             self.on_checked(done);
+        }
+        // Nor must timers that are always due starve the commands.
+        if let Ok(command) = self.commands.try_recv() {
+            self.on_command(command);
         }
         self.feed(Input::Wake);
     }
@@ -202,6 +214,13 @@ impl Driver {
         let mesh = self.member.mesh();
         match command {
             Command::Feed(input) => self.feed(input),
+            Command::FeedAll(orders) => {
+                for order in orders {
+                    self.feed(order);
+                    // The member's outputs have a bound that a whole batch might exceed.
+                    self.carry_out();
+                }
+            }
             Command::KnowsOthers(reply) => answer(reply, mesh.members().next().is_some()),
             Command::Paths(reply) => {
                 answer(reply, self.member.verifier().paths(self.clock.now()));
@@ -299,6 +318,15 @@ impl Driver {
             self.gauges_due = now + GAUGES_EVERY;
             gauges::show(&self.member, &self.transport, now);
         }
+    }
+}
+
+/// Takes what comes next, in fair turns: when half the cluster fails at once, claims and
+/// answers come without end, and the questions of the judge must get through all the same.
+async fn take(links: &mut EventReceiver, commands: &mut mpsc::Receiver<Command>) -> Taken {
+    tokio::select! {
+        link = links.recv() => link.map_or(Taken::End, Taken::Link),
+        Some(command) = commands.recv() => Taken::Command(command),
     }
 }
 
