@@ -5,6 +5,9 @@
 //! ```text
 //! cargo run --release -p swimlet-sim --example engine -- NODES STEADY_SECONDS SHARE_PERCENT FAILED_SECONDS
 //! ```
+//!
+//! A large world is bound by memory: on Linux with glibc, huge pages
+//! (`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`) make 5,000 nodes a third faster.
 
 #![expect(
     clippy::print_stdout,

@@ -21,6 +21,9 @@ const KUBELET_BOOTS: Duration = Duration::from_secs(1);
 /// Its pods of ours run after this time and up to as much again.
 const PODS_BOOT: Duration = Duration::from_secs(3);
 
+/// Between two look-ups of the seeds, as the binary makes them.
+const SEEDS_LOOKED_UP: Duration = Duration::from_secs(15);
+
 /// A fault that was scheduled.
 #[derive(Debug)]
 pub(crate) struct Injected {

@@ -9,6 +9,7 @@ mod start;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use swimlet_mesh::Input as MeshInput;
 use swimlet_protocol::frame::PortAnswer;
 use swimlet_protocol::{Generation, Identity, MemberKey, MemberRecord, Moment, Role};
 use swimlet_roles::member::Input;
@@ -107,6 +108,8 @@ pub(crate) enum Local {
     },
     /// A sync took too long.
     SyncTimeout { stream: u64 },
+    /// Name resolution finds other seeds.
+    Seeds,
     /// A port did something; the host that answered, if one did.
     Checked {
         token: Token,
@@ -361,6 +364,10 @@ impl World {
             } => self.send_accept(member, to, connection, dial),
             Local::Again { to, packet, n } => self.send_again(member, to, *packet, n),
             Local::SyncTimeout { stream } => self.sync_timed_out(member, stream),
+            Local::Seeds => {
+                let seeds = MeshInput::Seeds(self.seeds());
+                self.feed(member, Input::Mesh(seeds));
+            }
             Local::Checked {
                 token,
                 answer,

@@ -1,8 +1,9 @@
 //! Faults at hosts and processes.
 
-use super::{KUBELET_BOOTS, PODS_BOOT};
+use super::{KUBELET_BOOTS, PODS_BOOT, SEEDS_LOOKED_UP};
 use crate::fault::{Part, Return};
 use crate::host::Stalled;
+use crate::process::Local;
 use crate::record::{MemberId, NodeId, What};
 use crate::units::Span;
 use crate::world::{Event, World};
@@ -33,6 +34,7 @@ impl World {
         if returns != Return::Same {
             let address = self.new_address();
             self.move_host(node, address);
+            self.look_up_seeds(node);
         }
         if returns == Return::Replaced {
             self.delete_object(node);
@@ -55,6 +57,18 @@ impl World {
             self.queue.push(now + delay, Event::Start { member, boot });
         }
         self.note_truth(node);
+    }
+
+    /// An aggregator's host has another address: every member's next look at the headless
+    /// Service shows it.
+    fn look_up_seeds(&mut self, node: NodeId) {
+        if self.host(node).aggregator.is_none() {
+            return;
+        }
+        for member in (0..self.members()).map(MemberId) {
+            let wait = self.net.random(SEEDS_LOOKED_UP);
+            self.after(member, wait, Local::Seeds);
+        }
     }
 
     /// The machine and its Node object go.

@@ -356,3 +356,30 @@ fn new_nodes_are_taken_in() {
         assert_eq!(standing.verdict, Verdict::Alive, "{}", told(&world));
     }
 }
+
+/// Guards that members find an aggregator that came back elsewhere: with two nodes and one
+/// aggregator nobody else could tell them.
+#[test]
+fn a_lone_aggregator_that_moves_is_found_again() {
+    let topology = Topology {
+        nodes: 2,
+        zones: 1,
+        aggregators: 1,
+        ..Topology::default()
+    };
+    let mut world = World::new(&topology, &Network::default(), 91).unwrap();
+    world.schedule(
+        Span::ZERO,
+        Some(Span::from_secs(20)),
+        Fault::Crash {
+            target: Target::LeaderHost,
+            returns: Return::OtherAddress,
+        },
+    );
+    world.run_for(secs(120));
+    let leader = world.leader().unwrap();
+    for node in [NodeId(0), NodeId(1)] {
+        let standing = world.standing(leader, node).unwrap();
+        assert_eq!(standing.verdict, Verdict::Alive, "{}", told(&world));
+    }
+}
