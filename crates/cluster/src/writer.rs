@@ -6,7 +6,7 @@
 //! be written, is reported back, and the judge decides anew on what it knows by then. That
 //! includes the decisions that waited while the server asked to be left alone.
 //!
-//! What a fresh read of the Node says against a decision is a pure rule, [`overtaken`].
+//! What a fresh read of the Node says against a decision is a pure rule, [`overtaken()`].
 
 mod attempt;
 #[cfg(test)]

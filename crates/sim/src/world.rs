@@ -372,7 +372,7 @@ impl World {
         std::mem::take(&mut self.records)
     }
 
-    /// Whether [`What::Held`] and [`What::Accused`] are recorded; they are at first. In a
+    /// Whether [`crate::What::Held`] and [`crate::What::Accused`] are recorded; they are at first. In a
     /// large world a mass failure makes millions.
     pub fn record_views(&mut self, on: bool) {
         self.record_views = on;
