@@ -170,9 +170,10 @@ pub enum Event {
         /// What it says of itself.
         record: Arc<MemberRecord>,
     },
-    /// On aggregators: a state sync told of a member that was unknown here. A living
-    /// one was announced by [`Event::Joined`] just before; a gone one does not enter the
-    /// table, so further syncs may tell of it again. At most one per member of a sync.
+    /// On aggregators: a state sync told of a member that was unknown here, or, soon after
+    /// our start, of one that we know by others' news alone. A living one was announced by
+    /// [`Event::Joined`] before; a gone one does not enter the table, so further syncs may
+    /// tell of it again. At most one per member of a sync.
     ///
     /// A judge that starts while its predecessors are gone knows from this alone whom the
     /// mesh gave up meanwhile.

@@ -11,7 +11,7 @@
 //! | [`Name::Fresh`] | the evidence of every write began after the kubelet's last write |
 //! | [`Name::Once`] | one piece of evidence leads to one write, by one writer |
 //! | [`Name::Obedient`] | a pause and a hold stop writes |
-//! | [`Name::Newest`] | what a member holds of another never gets older |
+//! | [`Name::Newest`] | what a member holds of another does not stay older than what it held |
 //! | [`Name::Healed`] | every live member of a quiet network is seen by all |
 //! | [`Name::Bounded`] | nobody knows more members than there are names |
 //! | [`Name::Complete`] | a real crash is written, or a reason is given why not |
@@ -54,7 +54,7 @@ pub enum Name {
     Once,
     /// No write under a pause, or about a node on hold.
     Obedient,
-    /// No word about a member is lost to an older one.
+    /// No word about a member is lost to an older one for longer than [`NEWEST_WITHIN`].
     Newest,
     /// Every live member of a healed network is seen by all within [`HEALED_WITHIN`].
     Healed,
@@ -105,6 +105,9 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// member that was held dead is dialled again within 60 s, and anti-entropy meets everyone in
 /// another minute.
 pub const HEALED_WITHIN: Duration = Duration::from_secs(120);
+/// An aggregator's word may replace what nobody confirmed, whichever start it is of; the
+/// member's own word ends that with the next link to it or the next anti-entropy.
+pub const NEWEST_WITHIN: Duration = Duration::from_secs(60);
 /// A real crash is written within this time of the last disturbance, and two periods of
 /// heartbeats: takeover of the Lease 14 s, a new leader's own interval, 15 s of silence in
 /// `cautious`, rounds; the rest is room.

@@ -151,6 +151,9 @@ impl Mesh {
             self.stats.dropped_unasked += 1;
             return;
         }
+        let is_memory = self.memories.answers < MEMORIES_WANTED
+            && self.memories.asked.contains(&from)
+            && self.role_of(from) == Some(Role::Agent);
         if !part.members.is_empty() && self.role_of(from) == Some(Role::Agent) {
             self.memories.answers += u8::from(!part.more);
         }
@@ -161,7 +164,7 @@ impl Mesh {
         for member in part.members {
             let about = member.record.key(&self.cluster);
             let unknown = about != self.key && self.table.member(about).is_none();
-            self.hear_synced(now, from, about, member);
+            self.hear_synced(now, (from, is_memory), about, member);
             if unknown && quiet {
                 self.news.remove(about);
             }
@@ -313,12 +316,16 @@ impl Mesh {
     fn hear_synced(
         &mut self,
         now: Moment,
-        from: MemberKey,
+        (from, is_memory): (MemberKey, bool),
         subject: MemberKey,
         member: SyncMember,
     ) {
-        let unknown = subject != self.key && self.table.member(subject).is_none();
-        let remembered = (unknown && self.is_aggregator()).then(|| Event::Remembered {
+        let known = self.table.member(subject);
+        let unknown = subject != self.key && known.is_none();
+        // News may have come before the memory, and says nothing of when it was heard.
+        let hearsay = is_memory && known.is_some_and(|known| known.last_contact.is_none());
+        let tells = (unknown || hearsay) && self.is_aggregator();
+        let remembered = tells.then(|| Event::Remembered {
             key: subject,
             record: member.record.clone(),
             state: member.state,
@@ -350,6 +357,7 @@ impl Mesh {
             by: from,
         };
         self.hear_state(now, from, &update);
+        self.tell_remembered(remembered);
     }
 
     fn tell_remembered(&mut self, remembered: Option<Event>) {

@@ -613,6 +613,43 @@ fn anti_entropy_heals_a_lost_update() {
     );
 }
 
+/// Of a member that news told of before the memory came a judge must know when it was heard,
+/// or it takes it for one that never had an agent.
+#[test]
+fn restarted_aggregators_are_told_when_a_member_was_heard_that_news_told_of_first() {
+    let mut net = Net::formed(24, 3, 17);
+    let (dead, key) = (9, net.key(9));
+    for aggregator in 0..3 {
+        net.kill(aggregator);
+    }
+    net.run(2 * SECOND);
+    net.kill(dead);
+    net.run(2 * SECOND);
+    let restart = net.now;
+    net.restart(0, Generation(1_800_000_000_000), 0);
+    // The first agent's news of it comes before any memory.
+    let linked = |net: &Net| (3..20).find(|&i| net.nodes[0].mesh.links.is_up(net.key(i)));
+    assert!(net.run_until(60 * SECOND, |net| linked(net).is_some()));
+    assert_eq!(net.state(0, dead), None);
+    let agent = linked(&net).unwrap();
+    let from = net.key(agent);
+    // It introduces itself first, as it would.
+    let joined = [agent, dead].map(|i| Update::Joined {
+        record: net.nodes[i].mesh.me.clone(),
+        incarnation: Incarnation(0),
+    });
+    let news = Frame::Gossip(Bounded::fill(&mut joined.into_iter()));
+    let heard = Input::Frame { from, frame: news };
+    net.nodes[0].mesh.handle(net.now, heard);
+    assert_eq!(net.state(0, dead), Some(MemberState::Alive));
+    assert!(net.run_until(60 * SECOND, |net| {
+        let mut events = net.events(restart).filter(|&(_, i, _)| i == 0);
+        events.any(
+            |(_, _, event)| matches!(event, Event::Remembered { key: about, .. } if *about == key),
+        )
+    }));
+}
+
 /// A node dies while every aggregator is away: the next ones hear of it from those who stayed.
 #[test]
 fn restarted_aggregators_are_told_whom_the_mesh_gave_up_without_them() {

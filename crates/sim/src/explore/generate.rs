@@ -165,15 +165,7 @@ fn fault(dice: &mut Dice, topology: &Topology) -> Fault {
 fn of_hosts(dice: &mut Dice, topology: &Topology) -> Fault {
     let target = target(dice, topology);
     match dice.up_to(7) {
-        0..=2 => Fault::Crash {
-            target,
-            returns: dice.pick(&[
-                Return::Same,
-                Return::Same,
-                Return::OtherAddress,
-                Return::Replaced,
-            ]),
-        },
+        0..=2 => crash(dice, target),
         3 => Fault::Freeze {
             target,
             part: Part::Host,
@@ -190,6 +182,28 @@ fn of_hosts(dice: &mut Dice, topology: &Topology) -> Fault {
         _ => Fault::Starve {
             target,
             quota: Ppm::percent(dice.pick(&[1, 5, 20])),
+        },
+    }
+}
+
+/// Only nodes without an aggregator come back with another address: what the Service's name
+/// resolves to is looked up at each start, and not again.
+fn crash(dice: &mut Dice, target: Target) -> Fault {
+    let returns = dice.pick(&[
+        Return::Same,
+        Return::Same,
+        Return::OtherAddress,
+        Return::Replaced,
+    ]);
+    match (returns, target) {
+        (Return::Same, target) => Fault::Crash { target, returns },
+        (returns, Target::Random(count)) => Fault::Crash {
+            target: Target::Random(count),
+            returns,
+        },
+        (_, target) => Fault::Crash {
+            target,
+            returns: Return::Same,
         },
     }
 }

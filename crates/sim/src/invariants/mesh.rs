@@ -1,11 +1,12 @@
 //! Invariants about what members hold of each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use swimlet_protocol::{MemberState, Moment};
 
-use super::{Checker, Facts, Found, HEALED_WITHIN, Name, is_well};
+use super::{Checker, Facts, Found, HEALED_WITHIN, NEWEST_WITHIN, Name, is_well};
+use crate::fault::Fault;
 use crate::record::{MemberId, NodeId, Reach, Record, What};
 use crate::units::Ppm;
 
@@ -17,19 +18,36 @@ const PAIRS_EVERY: Duration = Duration::from_secs(5);
 /// time, and is not held against anyone.
 const LOSS_MAX: Ppm = Ppm::percent(2);
 
-/// The newest word that each member ever held about each other; bounded by
-/// [`MEMBERS_MAX`] squared.
+/// The newest word that each member held about each other since that one started;
+/// bounded by [`MEMBERS_MAX`] squared.
 #[derive(Default)]
 pub(super) struct Newest {
-    words: BTreeMap<(MemberId, MemberId), (u64, u16)>,
+    words: BTreeMap<(MemberId, MemberId), Held>,
     looked: Moment,
+    /// Where a clock stepped, the start that is the newer one may say the smaller number.
+    stepped: BTreeSet<NodeId>,
+}
+
+/// What was held.
+struct Held {
+    newest: (u64, u16),
+    /// Since when something older is held.
+    older_since: Option<Moment>,
 }
 
 impl Checker for Newest {
     fn record(&mut self, _: &dyn Facts, record: &Record, _: &mut Found<'_>) {
-        // A process that starts anew knows nothing.
-        if let What::Started { member } = record.what {
-            self.words.retain(|(by, _), _| *by != member);
+        match &record.what {
+            // A process that starts anew knows nothing, and says something new of itself.
+            What::Started { member } => self
+                .words
+                .retain(|(by, about), _| by != member && about != member),
+            What::FaultBegan {
+                fault: Fault::ClockStep { .. },
+                nodes,
+                ..
+            } => self.stepped.extend(nodes),
+            _ => {}
         }
     }
 
@@ -39,23 +57,44 @@ impl Checker for Newest {
             return;
         }
         self.looked = facts.now();
-        for by in (0..facts.members()).map(MemberId) {
-            for about in (0..facts.members()).map(MemberId) {
-                let Some(word) = facts.age(by, about) else {
-                    // Forgotten, as members long gone are.
-                    self.words.remove(&(by, about));
-                    continue;
-                };
-                let before = self.words.insert((by, about), word);
-                if let Some(before) = before.filter(|before| *before > word) {
-                    let text = format!(
-                        "member {} held generation {} and incarnation {} of member {}, and \
-                         holds {} and {} now",
-                        by.0, before.0, before.1, about.0, word.0, word.1
-                    );
-                    found.add(Name::Newest, text);
-                }
+        let host = |member: &MemberId| facts.runs_on(*member);
+        let members: Vec<MemberId> = (0..facts.members())
+            .map(MemberId)
+            .filter(|member| host(member).is_some_and(|node| !self.stepped.contains(&node)))
+            .collect();
+        for by in &members {
+            for about in members.iter().filter(|about| *about != by) {
+                self.compare(facts, *by, *about, found);
             }
+        }
+    }
+}
+
+impl Newest {
+    fn compare(&mut self, facts: &dyn Facts, by: MemberId, about: MemberId, found: &mut Found<'_>) {
+        let Some(word) = facts.age(by, about) else {
+            // Forgotten, as members long gone are.
+            self.words.remove(&(by, about));
+            return;
+        };
+        let held = self.words.entry((by, about)).or_insert(Held {
+            newest: word,
+            older_since: None,
+        });
+        if word >= held.newest {
+            held.newest = word;
+            held.older_since = None;
+            return;
+        }
+        let since = *held.older_since.get_or_insert(facts.now());
+        if facts.now().since(since) >= NEWEST_WITHIN {
+            held.older_since = None;
+            let text = format!(
+                "member {} held generation {} and incarnation {} of member {}, and has held {} \
+                 and {} for {NEWEST_WITHIN:?}",
+                by.0, held.newest.0, held.newest.1, about.0, word.0, word.1
+            );
+            found.add(Name::Newest, text);
         }
     }
 }

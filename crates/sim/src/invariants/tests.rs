@@ -309,29 +309,29 @@ fn a_crash_is_written_or_explained() {
 
 #[test]
 fn newer_word_is_not_lost_to_older() {
-    let mut facts = Forged::default();
-    let mut invariants = Invariants::all();
-    for (seconds, word) in [(10, (5, 1)), (20, (5, 2)), (30, (6, 0))] {
-        facts.now = at(seconds);
-        facts.ages.insert(MemberId(0), word);
-        invariants.look(&facts);
-        assert_eq!(invariants.violations(), []);
-    }
-    facts.now = at(40);
-    facts.ages.insert(MemberId(0), (5, 9));
-    // A process that starts anew knows nothing.
-    let started = What::Started {
-        member: MemberId(0),
+    let held = |words: &[(u64, (u64, u16))], started: Option<u64>| {
+        let mut facts = Forged::default();
+        let mut invariants = Invariants::all();
+        for (seconds, word) in words {
+            facts.now = at(*seconds);
+            facts.ages.insert(MemberId(0), *word);
+            if started == Some(*seconds) {
+                let member = MemberId(1);
+                invariants.records(&facts, &[record(*seconds, What::Started { member })]);
+            }
+            invariants.look(&facts);
+        }
+        let violations = invariants.violations().iter();
+        violations.map(|found| found.name).collect::<Vec<_>>()
     };
-    let mut restarted = Invariants::all();
-    restarted.look(&facts);
-    facts.ages.insert(MemberId(0), (1, 0));
-    facts.now = at(50);
-    restarted.records(&facts, &[record(45, started)]);
-    restarted.look(&facts);
-    assert_eq!(restarted.violations(), []);
-    invariants.look(&facts);
-    assert_eq!(invariants.violations()[0].name, Name::Newest);
+    let newer = [(10, (5, 1)), (20, (5, 2)), (100, (6, 0))];
+    assert_eq!(held(&newer, None), []);
+    let lost = [(10, (5, 2)), (20, (5, 1)), (60, (5, 1)), (81, (5, 1))];
+    assert_eq!(held(&lost, None), [Name::Newest]);
+    let back = [(10, (5, 2)), (20, (5, 1)), (60, (5, 2)), (100, (5, 2))];
+    assert_eq!(held(&back, None), []);
+    // Who starts anew says something new of itself.
+    assert_eq!(held(&lost, Some(20)), []);
 }
 
 #[test]
