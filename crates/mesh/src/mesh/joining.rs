@@ -27,6 +27,16 @@ pub(super) struct Memories {
     answers: u8,
 }
 
+/// Whose answer to a sync tells something, and how it came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) by: MemberKey,
+    /// When we asked, at the latest.
+    pub(super) asked: Moment,
+    /// Whether it is the memory that an aggregator wants after its start.
+    pub(super) is_memory: bool,
+}
+
 impl Mesh {
     /// Joins through some addresses, unless we are in.
     pub(super) fn join(&mut self, now: Moment) {
@@ -157,6 +167,13 @@ impl Mesh {
         if !part.members.is_empty() && self.role_of(from) == Some(Role::Agent) {
             self.memories.answers += u8::from(!part.more);
         }
+        // An answer may be long on its way: what it tells is as of when we asked at the earliest.
+        let asked = self.syncing.filter(|(with, _)| *with == from);
+        let told = Told {
+            by: from,
+            asked: asked.map_or_else(|| now.before(JOIN_GIVE_UP), |(_, at)| at),
+            is_memory,
+        };
         // Whoever just came has no news of others for those who were there: these know
         // what it was told, and what they do not all know their digests show.
         let newcomer = !self.joins.joined || now.since(self.started) < JOIN_RETRY_MAX;
@@ -164,7 +181,7 @@ impl Mesh {
         for member in part.members {
             let about = member.record.key(&self.cluster);
             let unknown = about != self.key && self.table.member(about).is_none();
-            self.hear_synced(now, (from, is_memory), about, member);
+            self.hear_synced(now, told, about, member);
             if unknown && quiet {
                 self.news.remove(about);
             }
@@ -313,17 +330,21 @@ impl Mesh {
         self.output(Output::SyncReply { token, parts });
     }
 
-    fn hear_synced(
+    pub(super) fn hear_synced(
         &mut self,
         now: Moment,
-        (from, is_memory): (MemberKey, bool),
+        told: Told,
         subject: MemberKey,
         member: SyncMember,
     ) {
+        let from = told.by;
         let known = self.table.member(subject);
         let unknown = subject != self.key && known.is_none();
         // News may have come before the memory, and says nothing of when it was heard.
-        let hearsay = is_memory && known.is_some_and(|known| known.last_contact.is_none());
+        let hearsay = told.is_memory
+            && known
+                .as_ref()
+                .is_some_and(|known| known.last_contact.is_none());
         let tells = (unknown || hearsay) && self.is_aggregator();
         let remembered = tells.then(|| Event::Remembered {
             key: subject,
@@ -331,11 +352,24 @@ impl Mesh {
             state: member.state,
             heard: Duration::from_secs(member.heard_s.into()),
         });
+        // An age travels on as an age, however many tables it passes.
+        let heard = now.before(Duration::from_secs(member.heard_s.into()));
         if matches!(member.state, MemberState::Alive | MemberState::Suspect) {
+            // An aggregator is believed a lower generation, because clocks lie; but one that
+            // was cut off tells of an earlier start, which it heard before we heard of this.
+            let age = Duration::from_secs(member.heard_s.into());
+            let outdated = subject != from
+                && known.is_some_and(|known| {
+                    member.record.generation < known.generation()
+                        && told.asked.before(age) <= known.heard
+                });
+            if outdated {
+                self.stats.dropped_stale += 1;
+                self.tell_remembered(remembered);
+                return;
+            }
             self.hear_record(now, from, subject, member.record, member.incarnation);
             if unknown && subject != from {
-                // An age travels on as an age, however many tables it passes.
-                let heard = now.before(Duration::from_secs(member.heard_s.into()));
                 self.table.update(subject, |member| member.heard = heard);
             }
             // A full table took nobody in, and told of nobody.

@@ -1,16 +1,19 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use swimlet_protocol::frame::{
     Check, Claim, Finding, Leave, ProbeOutcome, ProbeReport, ProbeRequest, SelfReport, Update,
     Verify,
 };
+use swimlet_protocol::stream::SyncMember;
 use swimlet_protocol::{
     Bounded, Frame, Generation, Incarnation, MemberKey, MemberState, Moment, Role,
 };
 
 use self::net::Net;
+use super::joining::Told;
 use crate::constants::{ACCUSERS_MIN, NEVER_REACHED_AFTER, OBSERVERS};
 use crate::{Event, Input};
 
@@ -308,6 +311,44 @@ fn a_restart_with_its_clock_in_the_past_rejoins_within_seconds() {
             assert_eq!(net.who_differs(5, MemberState::Alive), [0; 0]);
         }
     }
+}
+
+/// An aggregator that was cut off while a member restarted tells of the earlier start. It
+/// was believed, and the later start taken for a clock that lied.
+#[test]
+fn an_aggregator_that_was_cut_off_does_not_bring_an_earlier_start_back() {
+    let mut net = Net::formed(18, 3, 27);
+    let far = (3..30).find(|&i| i != 7 && !net.nodes[7].mesh.links.is_up(net.key(i)));
+    let (aggregator, far) = (net.key(0), far.unwrap());
+    let key = net.key(far);
+    let earlier = net.nodes[far].mesh.me.clone();
+    let mut later = (*earlier).clone();
+    later.generation.0 += 1_000;
+    let known = later.generation;
+    let mesh = &mut net.nodes[7].mesh;
+    mesh.hear_record(net.now, aggregator, key, Arc::new(later), Incarnation(0));
+    assert_eq!(mesh.member(key).unwrap().generation(), known);
+    let mut told = |asked, now, heard_s| {
+        let told = Told {
+            by: aggregator,
+            asked,
+            is_memory: false,
+        };
+        let member = SyncMember {
+            record: earlier.clone(),
+            incarnation: Incarnation(0),
+            state: MemberState::Alive,
+            heard_s,
+        };
+        mesh.hear_synced(now, told, key, member);
+        mesh.member(key).unwrap().generation()
+    };
+    let later = net.now + 10 * SECOND;
+    assert_eq!(told(later, later, 20), known);
+    // Its answer may have been on its way since before the restart.
+    assert_eq!(told(net.now.before(SECOND), later, 0), known);
+    // What it heard of the member itself since then is true: its clock is in the past.
+    assert_eq!(told(later, later, 1), earlier.generation);
 }
 
 /// Whoever watches `node`.
