@@ -41,7 +41,7 @@ pub(crate) use mesh::live;
 #[serde(rename_all = "snake_case")]
 pub enum Name {
     /// No `NodeUnreachableFromPeers` about a node that answered anyone healthy within the
-    /// persistence time.
+    /// persistence time, the last [`ANSWER_ARRIVES_WITHIN`] not counted.
     Answering,
     /// No write about a node with which nothing was wrong in the last [`INNOCENT_FOR`].
     Innocent,
@@ -93,6 +93,8 @@ pub trait Facts {
     fn is_led(&self) -> bool;
     /// The agent of a node, if it ever had one.
     fn agent_of(&self, node: NodeId) -> Option<MemberId>;
+    /// Whether a member is an aggregator: where others join.
+    fn is_aggregator(&self, member: MemberId) -> bool;
 }
 
 /// A member with which nothing was wrong for so long is innocent. The anomaly grid's
@@ -105,9 +107,14 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// member that was held dead is dialled again within 60 s, and anti-entropy meets everyone in
 /// another minute.
 pub const HEALED_WITHIN: Duration = Duration::from_secs(120);
-/// An aggregator's word may replace what nobody confirmed, whichever start it is of; the
-/// member's own word ends that with the next link to it or the next anti-entropy.
-pub const NEWEST_WITHIN: Duration = Duration::from_secs(60);
+/// An aggregator's word may replace what nobody confirmed, whichever start it is of, so
+/// that a clock that lied does not stay for ever; the member's own word ends that with the
+/// next link to it or the next anti-entropy, as in [`HEALED_WITHIN`].
+pub const NEWEST_WITHIN: Duration = Duration::from_secs(120);
+/// An answer is on its way to whoever writes for so long: a round of verification a second,
+/// its time limit, and the write itself. Who came back to life within that time may be
+/// written on what was true before.
+pub const ANSWER_ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 /// A real crash is written within this time of the last disturbance, and two periods of
 /// heartbeats: takeover of the Lease 14 s, a new leader's own interval, 15 s of silence in
 /// `cautious`, rounds; the rest is room.
@@ -270,15 +277,13 @@ pub(crate) const fn is_well(truth: &Truth) -> bool {
     truth.exists && truth.power && !truth.frozen && !truth.sick && !truth.impaired
 }
 
-/// Whether nothing is wrong with a node that a write could be about. Its agent may be dead.
+/// Whether nothing is wrong with a node that a write could be about. Its agent may be dead,
+/// or its kubelet's port closed, but not both: then nothing of it answers. Nor is one that
+/// only the small side of a partition reaches: whoever judges on the large side cannot know.
 pub(crate) fn is_innocent(truth: &Truth) -> bool {
-    is_well(truth) && does_kubelet_work(truth) && is_reached(truth)
-}
-
-/// Whether most others exchange packets with a node. One that is on the small side of a
-/// partition with others answers them, and whoever judges on the large side cannot know.
-pub(crate) fn is_reached(truth: &Truth) -> bool {
-    truth.mesh.max(truth.kubelet_port) >= Reach::Most
+    let agent_answers = truth.agent && !truth.agent_frozen && truth.mesh >= Reach::Most;
+    let answers = agent_answers || truth.kubelet_port >= Reach::Most;
+    is_well(truth) && does_kubelet_work(truth) && answers
 }
 
 /// Whether a kubelet works and reaches the API server.
@@ -376,5 +381,9 @@ impl Facts for World {
 
     fn agent_of(&self, node: NodeId) -> Option<MemberId> {
         self.agent_of(node)
+    }
+
+    fn is_aggregator(&self, member: MemberId) -> bool {
+        self.aggregators().contains(&member)
     }
 }

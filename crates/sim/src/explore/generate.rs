@@ -304,14 +304,17 @@ fn of_the_cluster(dice: &mut Dice, topology: &Topology) -> Fault {
         4 => Fault::Join {
             count: u32::try_from(dice.between(1, 5)).unwrap_or(1),
             over: dice.secs(0, 10),
-            address_of: dice.one_in(3).then(|| dice.node(topology)),
+            // Whoever's address is taken while it lives is reached no more, and nothing that
+            // is true of it says so.
+            address_of: None,
         },
         5 => Fault::Remove {
             target: target(dice, topology),
             grace: dice.secs(0, 30),
         },
+        // One: against a conspiracy nothing is promised.
         6 => Fault::Liar {
-            target: target(dice, topology),
+            target: Target::Nodes(vec![dice.node(topology)]),
         },
         _ if dice.one_in(2) => Fault::Pause,
         _ => Fault::Hold {

@@ -133,6 +133,10 @@ impl Checker for Healed {
         }
         self.looked = true;
         let live = live(facts);
+        // Without an aggregator nobody who starts finds anybody.
+        if !live.iter().any(|member| facts.is_aggregator(*member)) {
+            return;
+        }
         for by in &live {
             for about in live.iter().filter(|about| *about != by) {
                 let held = facts.held(*by, *about);

@@ -7,8 +7,8 @@ use swimlet_protocol::Moment;
 use swimlet_verdict::{Rule, Verdict};
 
 use super::{
-    Checker, Facts, Found, HOLD_SEEN_WITHIN, INNOCENT_FOR, Name, PATIENCE, PAUSE_SEEN_WITHIN,
-    WRITTEN_WITHIN, does_kubelet_work, held_throughout, is_innocent, is_reached, is_well,
+    ANSWER_ARRIVES_WITHIN, Checker, Facts, Found, HOLD_SEEN_WITHIN, INNOCENT_FOR, Name, PATIENCE,
+    PAUSE_SEEN_WITHIN, WRITTEN_WITHIN, does_kubelet_work, held_throughout, is_innocent, is_well,
     last_held, persistence,
 };
 use crate::fault::{Fault, Part, Return};
@@ -42,8 +42,9 @@ impl Checker for Answering {
         let persistence = persistence(facts.topology().profile);
         // What a node says that hears nobody is no answer, and one that loses most of its
         // packets may go unheard by all who ask.
-        let answers = held_throughout(facts.history(node), answered, record.at, |truth| {
-            is_well(truth) && is_reached(truth)
+        let from = answered.min(record.at.before(ANSWER_ARRIVES_WITHIN));
+        let answers = held_throughout(facts.history(node), from, record.at, |truth| {
+            is_innocent(truth)
         });
         if verdict == Verdict::Unreachable && silent < persistence && answers {
             let text = format!(
@@ -86,7 +87,8 @@ impl Checker for Patience {
             return;
         }
         let history = facts.history(node);
-        let worked = last_held(history, record.at, |truth| {
+        let at = record.at.before(ANSWER_ARRIVES_WITHIN);
+        let worked = last_held(history, at, |truth| {
             is_well(truth) && does_kubelet_work(truth)
         });
         if let Some(worked) = worked

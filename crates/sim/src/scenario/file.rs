@@ -87,6 +87,17 @@ fn wrong_with(scenario: &Scenario, event: &Event) -> Option<String> {
             event.every
         ));
     }
+    if let Fault::Join {
+        address_of: Some(node),
+        ..
+    } = event.what
+        && node >= scenario.topology.nodes
+    {
+        return Some(format!(
+            "address_of = {node}: there are {} nodes at the start, counted from 0",
+            scenario.topology.nodes
+        ));
+    }
     let targets = match &event.what {
         Fault::Cut { from, to, .. } | Fault::Loss { from, to, .. } => vec![from, to],
         other => other.target().into_iter().collect(),

@@ -102,6 +102,11 @@ fn what_cannot_be_is_refused() {
             "[[fault]] 2 (dead): the name",
         ),
         (
+            "what = \"api_down\"",
+            "what.join = { count = 1, address_of = 9 }",
+            "[[fault]] 2: address_of = 9",
+        ),
+        (
             "of = \"dead\"",
             "of = \"daed\"",
             "[[expect]] 1: no fault is named \"daed\"",
